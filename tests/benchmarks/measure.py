@@ -38,6 +38,7 @@ class Once:
     :param peak_mb: the most memory that one of its processes had resident, in MB.
     :param task_mb: the same, of the Python workers of Spark's tasks only.
     :param cpu: the seconds of CPU time that all its processes took, if measured.
+    :param sizes: bytes, by what they are.
     """
 
     seconds: float
@@ -46,6 +47,7 @@ class Once:
     peak_mb: int | None = None
     task_mb: int | None = None
     cpu: float | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ class Figures:
     def phases(self) -> dict[str, float]:
         """The medians of the phases, in the order of the first round."""
         return {name: statistics.median(o.phases[name] for o in self.rounds) for name in self.rounds[0].phases}
+
+    @property
+    def sizes(self) -> dict[str, float]:
+        """The medians of the sizes."""
+        return {name: statistics.median(o.sizes[name] for o in self.rounds) for name in self.rounds[0].sizes}
 
     @property
     def cpu(self) -> float | None:

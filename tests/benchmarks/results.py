@@ -71,6 +71,7 @@ class Row:
     :param limits: the largest allowed values of its own figures, by their names.
     :param seconds: the median of the rounds.
     :param phases: their medians, in seconds. :param cpu: the median of the CPU time, in seconds.
+    :param sizes: medians, in bytes.
     """
 
     work: str
@@ -91,6 +92,7 @@ class Row:
     machine: str
     versions: Mapping[str, str] = field(default_factory=dict)
     cpu: float | None = None
+    sizes: Mapping[str, float] = field(default_factory=dict)
 
 
 def rows_of(
@@ -127,6 +129,7 @@ def rows_of(
             machine=machine(),
             versions={**_versions(), **(versions or {})},
             cpu=f.cpu,
+            sizes=f.sizes,
         )
         for f in figures
     ]
@@ -228,7 +231,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     table = [("who", "seconds", "fastest-slowest", "ratio", "target", "CPU s", "peak MB", "Spark task MB", "phases")]
     for row in rows:
         target = "" if row["target"] is None else f"≥ {row['target']}: {_met(row['ratio'] >= row['target'])}"
-        phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in row["phases"].items())
+        sizes = (f"{name} {size / 1e6:,.1f} MB" for name, size in row.get("sizes", {}).items())
+        phases = ", ".join((*(f"{name} {seconds:.2f}" for name, seconds in row["phases"].items()), *sizes))
         spread = f"{row['fastest']:.2f}-{row['slowest']:.2f}"
         cpu = "" if row.get("cpu") is None else f"{row['cpu']:.2f}"
         memory = ("" if row[name] is None else str(row[name]) for name in ("peak_mb", "task_mb"))

@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.stage_state --rounds 3
 
-Both keep totals by key, and start a Spark for each version. Before the rounds, a first version has given every key a total. The
-size of the state that each keeps is told at the end: ours is that of two versions, each written whole.
+Both keep totals by key, and start a Spark for each version. Before the rounds, a first version has given every key a total.
+Beside the times is told how large the files of state are that a version writes, and those that are kept after it: ours are two
+versions'.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -29,13 +31,13 @@ def measure(rounds: int, keys: int) -> list[Row]:
     """The rows of this work."""
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         contenders = [
-            Contender(who, _versions(name, Path(folder, name), keys))
-            for who, name in ((OURS, "stage_state"), (SPARK, "spark_state"))
+            Contender(who, _versions(name, Path(folder, name), state, keys))
+            for who, name, state in (
+                (OURS, "stage_state", "lake/totals/_state"),
+                (SPARK, "spark_state", "checkpoint/state"),
+            )
         ]
         figures = alternately(contenders, rounds, Path(folder) / "rounds")
-        for who, place in ((OURS, "stage_state/lake/totals/_state"), (SPARK, "spark_state/checkpoint/state")):
-            size = sum(path.stat().st_size for path in Path(folder, place).rglob("*") if path.is_file())
-            print(f"  {size / 1e6:,.1f} MB of state: {who}", flush=True)
     return rows_of(
         f"A version of a stage with state: {keys:,} keys, 1 % of them touched, from a cold start",
         figures,
@@ -46,17 +48,39 @@ def measure(rounds: int, keys: int) -> list[Row]:
     )
 
 
-def _versions(name: str, folder: Path, keys: int) -> Callable[[Path], Once]:
-    """Make the version with all keys. :return: makes the next version, with that folder, whichever it is given."""
+def _versions(name: str, folder: Path, state: str, keys: int) -> Callable[[Path], Once]:
+    """Make the version with all keys.
+
+    :param state: the folder of its state in that folder.
+    :return: makes the next version, with that folder, whichever it is given.
+    """
     folder.mkdir()
     numbers = count()
 
     def run(_: Path) -> Once:
         arguments = {"folder": folder, "version": next(numbers), "keys": keys}
-        return run_program(Path(sys.executable), name, arguments, secrets={})
+        before = _files(folder / state)
+        once = run_program(Path(sys.executable), name, arguments, secrets={})
+        kept = _files(folder / state)
+        written = kept.items() - before.items()
+        sizes = {"state written": _bytes(written), "state kept": _bytes(kept.items())}
+        return replace(once, sizes=sizes)
 
     run(folder)
     return run
+
+
+_File = tuple[Path, tuple[int, int, int]]
+
+
+def _files(folder: Path) -> dict[Path, tuple[int, int, int]]:
+    """The files in a folder, each with its inode, its time and its size."""
+    found = ((path, path.stat()) for path in folder.rglob("*") if path.is_file())
+    return {path: (of.st_ino, of.st_mtime_ns, of.st_size) for path, of in found}
+
+
+def _bytes(files: Iterable[_File]) -> int:
+    return sum(size for _, (_, _, size) in files)
 
 
 def main() -> None:

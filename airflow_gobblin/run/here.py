@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.job import Attempt
@@ -23,6 +24,9 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def run_here(
@@ -44,15 +48,20 @@ def run_here(
     return tuple(finish(opened, plan))
 
 
-def run_units(opened: OpenJob, plan: RunPlan, connections: Connections) -> Iterator[tuple[str, UnitResult]]:
-    """Run the missing units of every pack in one attempt; yield each result, which nothing has accepted yet, with its token."""
+def run_units(
+    opened: OpenJob, plan: RunPlan, connections: Connections, spark: SparkSession | None = None
+) -> Iterator[tuple[str, UnitResult]]:
+    """Run the missing units of every pack in one attempt; yield each result, which nothing has accepted yet, with its token.
+
+    :param spark: the session, of a work whose units run on the driver.
+    """
     attempt = uuid.uuid4().hex
     work = opened.staging.work(plan.run)
     for pack in plan.packs:
         with work.hold(connections) as held:
             for unit_plan, unit in missing_units(opened, pack):
                 folder = opened.staging.token_folder(unit_plan.token)
-                place = Attempt(attempt, opened.files, folder, connections, held.of(unit_plan))
+                place = Attempt(attempt, opened.files, folder, connections, held.of(unit_plan), spark=spark)
                 yield unit_plan.token, work.run(unit, unit_plan, place)
 
 

@@ -38,6 +38,7 @@ from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.worker import forget_zips
 from airflow_gobblin.stages.agreement import check_agreement
+from airflow_gobblin.stages.ddl import declared_otherwise
 from airflow_gobblin.stages.frames import ConsumedInput, FrameBinding, FrameWork, as_dataset, published_stem
 from airflow_gobblin.stages.functions import Out
 from airflow_gobblin.stages.state import State
@@ -200,7 +201,8 @@ def _channels(work: FrameWork, outcome: object) -> Mapping[str, DataFrame]:
 def _state_before(spark: SparkSession, work: FrameWork, plan: Plan) -> DataFrame | None:
     """Return the state of the version before; for the first, one without rows, and with the columns that are declared.
 
-    :raises SchemaConflictError: others are declared than it has.
+    :raises SchemaConflictError: others are declared than it has, which only Spark could tell: what is known without it was
+        compared by the plan.
     """
     if work.state is None:
         return None
@@ -210,13 +212,7 @@ def _state_before(spark: SparkSession, work: FrameWork, plan: Plan) -> DataFrame
         return declared
     found, wanted = schemas.decode(before.schema), _as_arrow(declared)
     if work.state.schema and _types(found) != _types(wanted):
-        raise SchemaConflictError(
-            operation="evaluate",
-            subject=f"stage {work.stage!r}",
-            cause=f"its state is declared with {_columns(wanted)}, and has {_columns(found)}",
-            hint="Declare what it has; or give the stage another name; or let it make all versions again: "
-            f"`airflow gobblin pipeline rewind {work.stage} --start --reason …`.",
-        )
+        raise declared_otherwise(work.stage, _columns(wanted), _columns(found))
     state: DataFrame = read_parquet(spark, before.schema, before.paths)
     return state
 

@@ -20,6 +20,7 @@ from airflow_gobblin.model.table import Owner
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, StagedFile, WorkUnit
 from airflow_gobblin.rows.sinks.base import Sink, TableSink
+from airflow_gobblin.stages.ddl import check_declared
 from airflow_gobblin.stages.functions import StageFunction
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.restore import floor_of, state_below
@@ -202,6 +203,8 @@ class FrameWork:
         state = states[self.stage]
         form = checked_form(self.stage, self.state, state)
         channels = checked_channels(self.stage, self.channels, state)
+        if self.state is not None and form is not None and form.schema is not None:
+            check_declared(self.stage, self.state.schema, form.schema)
         try:
             made = next_version(self.upstreams, state, connections)
         except NotFoundError as error:

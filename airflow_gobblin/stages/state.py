@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from airflow_gobblin.errors import ConfigurationError, StateGivenUpError
 from airflow_gobblin.model.channels import STATE
 from airflow_gobblin.model.checkpoint import StateForm
+from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.state import DatasetState, UnitRef
+from airflow_gobblin.stages.ddl import columns_of
 
 __all__ = ["State", "checked_channels", "checked_form", "state_before"]
 
@@ -26,7 +28,7 @@ class State:
         DataFrame without rows that has them. Without it, that one has no columns.
     :param buckets: the number of parts that it is written in, by a hash of the key.
     :param keep: of how many of the newest versions it is kept: a stage can be restored to these, and to its start.
-    :raises ConfigurationError: it has no key, or a number is below 1.
+    :raises ConfigurationError: it has no key, its schema lacks a column of it, or a number is below 1.
     """
 
     key: tuple[str, ...]
@@ -41,6 +43,11 @@ class State:
         object.__setattr__(self, "key", tuple(dict.fromkeys(self.key)))
         if min(self.buckets, self.keep) < 1:
             raise _refused(self, "it has no bucket, or is never kept", "Give `buckets` and `keep` of at least 1.")
+        columns = columns_of(self.schema) if self.schema else None
+        for name in () if columns is None else self.key:
+            if name not in columns:
+                hint = meant([*columns], name, otherwise="Declare that column, too, or give another key.")
+                raise _refused(self, f"its schema has no column {name!r}, which is of its key", hint)
 
 
 def checked_form(stage: str, state: State | None, own: DatasetState) -> StateForm | None:

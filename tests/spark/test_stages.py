@@ -34,6 +34,8 @@ from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.ship import ship
 from airflow_gobblin.stage import StageJob
+from airflow_gobblin.stages.ddl import columns_of
+from airflow_gobblin.stages.evaluation import _as_arrow
 from airflow_gobblin.stages.functions import StageFunction
 from airflow_gobblin.stages.outputs import Output
 from airflow_gobblin.stages.views import versions_of
@@ -312,7 +314,27 @@ def test_state_without_declared_columns_has_none_in_the_first_version(totals: Sp
     totals.grow(3)
     report = totals.run()
     assert report.status == "failed"
-    assert "its state is declared with key int64, new string, and has key int64, new int64" in report.detail
+    assert "it is declared with key int64, new string, and has key int64, new int64" in report.detail
+    totals.state = State(("key",), "key bigint COMMENT 'only Spark reads it', new string", buckets=2)
+    report = totals.run()
+    assert report.status == "failed"
+    assert "it is declared with key int64, new string, and has key int64, new int64" in report.detail
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a boolean, b tinyint, c byte, d smallint, e short, f int, g integer, h bigint, i long, j float, k real, l double",
+        "a string, b binary, c date, d timestamp_ntz, e timestamp_ltz, f decimal, g dec(5), h numeric(20, 4), i timestamp",
+        "`a b` INT NOT NULL, c: string, d array<struct<x: int, y: string>>, `e``,f` bigint, g map<string, int>",
+    ],
+)
+def test_columns_that_are_read_without_spark_are_those_that_spark_reads(spark: SparkSession, text: str) -> None:
+    of_spark = {field.name: str(field.type) for field in _as_arrow(spark.createDataFrame([], text))}
+    found = columns_of(text)
+    assert found is not None
+    assert [*found] == [*of_spark]
+    assert {name: one or of_spark[name] for name, one in found.items()} == of_spark
 
 
 @pytest.mark.parametrize(
@@ -444,12 +466,9 @@ def test_a_stage_needs_spark(diamond: Diamond) -> None:
     assert dataset_id("raw", "a") in opened.job.work.source_identity
 
 
-def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = dict(BLOCK.findall((ROOT / "docs" / "pipelines.md").read_text()))
-    for module in ("acme_flights", "acme_checks"):
-        (tmp_path / f"{module}.py").write_text(blocks[f"module {module}"])
-    monkeypatch.syspath_prepend(tmp_path)
-    with closing(sqlite3.connect(tmp_path / "flights.db")) as database, database:
+def flights_of_the_page(path: Path) -> None:
+    """Eleven flights of three carriers, and the weather of an hour."""
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute(
             "CREATE TABLE flights (id INTEGER PRIMARY KEY, carrier TEXT, origin TEXT, hour INT, delay INT)"
         )
@@ -459,6 +478,32 @@ def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypat
             [*((carrier, hour, hour) for carrier in ("AA", "UA") for hour in range(5)), ("DL", 1, None)],
         )
         database.execute("INSERT INTO weather (origin, hour, wind) VALUES ('JFK', 2, 20.5)")
+
+
+def test_a_pipeline_is_tried_as_the_page_says(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = dict(BLOCK.findall((ROOT / "docs" / "pipelines.md").read_text()))
+    (tmp_path / "acme_flights.py").write_text(blocks["module acme_flights"])
+    monkeypatch.syspath_prepend(tmp_path)
+    flights_of_the_page(tmp_path / "flights.db")
+    defined: dict[str, Any] = {}
+    for name in ("pipeline", "trying"):
+        exec(compile(blocks[name].replace("/lake/", f"{tmp_path}/"), "pipelines.md", "exec"), defined)
+    first, second = capsys.readouterr().out.splitlines()
+    assert "'joined': 'committed, 11 rows', 'delays': 'committed, 3 rows'}" in first
+    assert first.startswith("{'raw/flights': 'committed, 11 rows', ")
+    assert second.startswith("{'raw/flights': 'idle, ")
+    found = Journal.open(defined["flights"].journal, "delays").read_dataset("delays").to_arrow().to_table()
+    assert sorted(row["carrier"] for row in found.to_pylist()) == ["AA", "DL", "UA"]
+
+
+def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = dict(BLOCK.findall((ROOT / "docs" / "pipelines.md").read_text()))
+    for module in ("acme_flights", "acme_checks"):
+        (tmp_path / f"{module}.py").write_text(blocks[f"module {module}"])
+    monkeypatch.syspath_prepend(tmp_path)
+    flights_of_the_page(tmp_path / "flights.db")
     defined: dict[str, Any] = {}
     exec(compile(blocks["pipeline"].replace("/lake/", f"{tmp_path}/"), "pipelines.md", "exec"), defined)
     assert {"flights.raw", "flights.joined", "flights.delays"} <= defined.keys()

@@ -208,6 +208,46 @@ def test_another_state_than_that_of_live_versions_is_refused_by_name(
     assert cause in report.detail
 
 
+@pytest.mark.parametrize(
+    ("schema", "cause"),
+    [
+        (
+            "key bigint, total int, by string",
+            "declared with key int64, total int32, by string, and has key int64, total int64",
+        ),
+        ("key bigint, total bigint", "it is declared with key int64, total int64, and has"),
+        ("key bigint, sum bigint, by string", "it is declared with key int64, sum int64, by string"),
+        ("key bigint, total array<bigint>, bye string", "it is declared with key int64, total …, bye string, and has"),
+    ],
+)
+def test_a_changed_schema_of_state_is_refused_by_name_before_spark_is_started(
+    totals: Totals, schema: str, cause: str
+) -> None:
+    totals.grow(4)
+    totals.run()
+    totals.state = State(("key",), schema, buckets=2, keep=3)
+    report = totals.run()
+    assert report.status == "failed"
+    assert cause in report.detail
+    assert "Declare what it has; or give the stage another name; or let it make all versions again" in report.detail
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "`key` BIGINT NOT NULL, total: long, by STRING",
+        "key bigint, total bigint COMMENT 'as, ever', by string",
+        "key some_type_of_spark, total bigint, by string",
+    ],
+)
+def test_a_schema_of_state_that_says_the_same_otherwise_is_none_that_changed(totals: Totals, schema: str) -> None:
+    totals.grow(4)
+    totals.run()
+    totals.state = State(("key",), schema, buckets=2, keep=3)
+    totals.grow(4)
+    assert totals.run().status == "committed"
+
+
 def test_how_many_versions_keep_their_state_may_change(totals: Totals) -> None:
     for _ in range(5):
         totals.grow(3)
@@ -237,6 +277,10 @@ def stage(**others: object) -> Stage:
     [
         (lambda: State(key="key"), "its key must be columns. Name them in a tuple"),  # type: ignore[arg-type]
         (lambda: State(key=()), "its key must be columns"),
+        (
+            lambda: State(key=("carrier",), schema="carier string, flights bigint"),
+            "its schema has no column 'carrier', which is of its key. Did you mean 'carier'",
+        ),
         (lambda: State(key=("key",), buckets=0), "it has no bucket, or is never kept"),
         (lambda: State(key=("key",), keep=0), "it has no bucket, or is never kept"),
         (lambda: stage(function=Sql("SELECT * FROM {rows}")), "a query gives rows, and no state"),

@@ -1,5 +1,7 @@
 """Ingest flights and weather of New York City, join them, and sum up delays month to date: three jobs, each with its own DAG.
 
+The join has two outputs: flights that left, with their weather; and as a channel those that were cancelled. The sums are of both.
+
 A stage makes each version of its rows once, from what the jobs before have published for it, and follows when any of that is
 taken back.
 
@@ -49,15 +51,16 @@ joined = Stage(
     function=Frame("flights.with_weather"),
     reads={"flights": raw["flights"], "weather": Whole(raw["weather"])},  # new flights, and all weather until then
     writes=ParquetSink(f"{LAKE}/joined"),
+    channels=("cancelled",),
 )
 delays = Stage(
     name="delays",
     function=Frame("flights.month_to_date"),
-    reads={"joined": joined},
+    reads={"joined": joined, "cancelled": joined["cancelled"]},
     writes=ParquetSink(f"{LAKE}/delays"),
     state=State(
         key=("carrier", "year", "month"),
-        schema="carrier string, year bigint, month bigint, flights bigint, minutes bigint, windy bigint",
+        schema="carrier string, year bigint, month bigint, flights bigint, minutes bigint, windy bigint, cancelled bigint",
         buckets=4,
     ),
 )

@@ -31,7 +31,8 @@ from tests.spark.pipeline_checks import DATASETS, check_at_rest
 from tests.spark.test_kafka_history import Deck
 
 HISTORIES = 10
-READS = {"two": ("a", "b"), "last": ("two", "a")}
+READS = {"two": ("a", "b"), "last": ("two", "two.marks", "a")}
+"""The stages; the first has a channel, which the second reads beside its rows."""
 ROWS = 6
 """How many rows come at once."""
 DAGS = """
@@ -46,8 +47,12 @@ if not {events}:
     pipelines._woken = lambda stage, timetable: timetable
 tables = tuple(SqlTable(name, ExtractKind.APPEND_ONLY, delta="id") for name in ("a", "b"))
 raw = Ingestion("raw", SqlSource("{name}_db", tables), ParquetSink("{lake}/raw"), "{lake}/journal", max_packs=1)
-two = Stage("two", Frame("chained.two"), {{"a": raw["a"], "b": raw["b"]}}, ParquetSink("{lake}/two"))
-last = Stage("last", Frame("chained.last"), {{"two": two, "a": raw["a"]}}, ParquetSink("{lake}/last"))
+two = Stage(
+    "two", Frame("chained.two_marked"), {{"a": raw["a"], "b": raw["b"]}}, ParquetSink("{lake}/two"), channels=("marks",)
+)
+last = Stage(
+    "last", Frame("chained.last"), {{"two": two, "two_marks": two["marks"], "a": raw["a"]}}, ParquetSink("{lake}/last")
+)
 pipeline = Pipeline("{name}", (raw, two, last), "{lake}/journal", code=("chained_stages",))
 for dag in pipeline.dags(
     schedule=DeltaDataIntervalTimetable(timedelta(seconds=10)),

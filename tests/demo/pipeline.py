@@ -36,11 +36,13 @@ __all__ = ["tell"]
 
 PIPELINE, SOURCE, STAGES = "flights_pipeline", "raw", ("joined", "delays")
 KILLED_STAGE = "delays"
+CHANNEL = "cancelled"
+"""Of the stage before it."""
 FIRST, SECOND, ALL = (7, 1), (9, 1), (13, 1)
 KILLED = (SECOND, (10, 1), (11, 1))
 """Up to when flights arrive before the stage is to be killed. The first should do; the others are for when it was too fast."""
 WRONG_MONTH = 8
-COLUMNS = ("carrier", "year", "month", "flights", "minutes", "windy")
+COLUMNS = ("carrier", "year", "month", "flights", "minutes", "windy", "cancelled")
 STRONG_WIND = 20
 
 
@@ -60,6 +62,7 @@ def tell(folder: Path) -> str:
         say(
             "raw (flights and weather) ──► joined ──► delays (sums per carrier, month to date, kept as state), a DAG each."
         )
+        say("joined has a channel beside its rows, the flights that were cancelled, and delays reads both.")
         demo.make_a_version("Version 1: the first", FIRST)
         demo.kill_the_aggregate()
         demo.rewind_the_source()
@@ -212,8 +215,9 @@ class Demo:
         for name in STAGES:
             found = versions_of(self.journal(name))
             listed = " ".join(f"{one.version:%H:%M}" for one in reversed(found))
-            rows.append((name, listed, self._view(name).generation, sum(one.rows for one in found)))
-        table(("stage", "versions", "generation", "rows of all"), rows)
+            cancelled = sum(one.channels.get(CHANNEL, 0) for one in found)
+            rows.append((name, listed, self._view(name).generation, sum(one.rows for one in found), cancelled or ""))
+        table(("stage", "versions", "generation", "rows of all", f"in the channel {CHANNEL}"), rows)
 
     def _wait(self, what: str, found: Callable[[], Any], every: float = 0.5) -> Any:
         return self._airflow.wait_for(what, found, seconds=PATIENCE_SECONDS, every=every)
@@ -269,19 +273,25 @@ def check(demo: Demo, source: Path) -> int:
 
 
 def one_pass(source: Path, before: int, flights: int) -> Iterator[tuple[Any, ...]]:
-    """Join and sum up the first flights of the source, in plain Python: the months with any that came after those before."""
+    """Join and sum up the first flights of the source, in plain Python: the months with any that came after those before.
+
+    One without a time of departure was cancelled.
+    """
     winds: dict[tuple[str, str], list[float | None]] = defaultdict(list)
-    sums: dict[tuple[str, int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    sums: dict[tuple[str, int, int], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     new = set()
     with closing(sqlite3.connect(source)) as database:
         for origin, hour, wind in database.execute("SELECT origin, time_hour, wind_speed FROM weather"):
             winds[origin, hour].append(wind)
-        columns = "row_id, carrier, year, month, dep_delay, origin, time_hour"
+        columns = "row_id, carrier, year, month, dep_time, dep_delay, origin, time_hour"
         asked = f"SELECT {columns} FROM flights WHERE row_id <= ?"
-        for row, carrier, year, month, delay, origin, hour in database.execute(asked, (flights,)):
+        for row, carrier, year, month, left, delay, origin, hour in database.execute(asked, (flights,)):
             found = sums[carrier, year, month]
             if row > before:
                 new.add((carrier, year, month))
+            if left is None:
+                found[3] += 1
+                continue
             for wind in winds.get((origin, hour), [None]):
                 found[0] += 1
                 found[1] += delay or 0

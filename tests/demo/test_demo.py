@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
@@ -32,6 +35,7 @@ from tests.demo.kill import file_names, stop_at_new_file
 from tests.demo.pipeline import one_pass
 from tests.demo.verdict import DemoError, check
 from tests.rows.sources.databases import SqliteDatabase
+from tests.services.environment import ROOT
 from tests.services.kafka import Kafka
 
 MANY_FILES = """
@@ -108,19 +112,51 @@ def test_the_demo_fails_on_a_planted_fault(journal: Journal, tmp_path: Path, row
 def test_one_pass_joins_each_flight_with_each_weather_of_its_hour(tmp_path: Path) -> None:
     database = SqliteDatabase(tmp_path / "source.db")
     database.run(
-        "CREATE TABLE flights (row_id INTEGER PRIMARY KEY, carrier, year, month, dep_delay, origin, time_hour)",
+        "CREATE TABLE flights (row_id INTEGER PRIMARY KEY, carrier, year, month, dep_time, dep_delay, origin, time_hour)",
     )
     database.run("CREATE TABLE weather (origin, time_hour, wind_speed)")
     database.insert("weather", [("JFK", "05", 19.9), ("JFK", "05", 20.0), ("JFK", "06", None)])
     flights = [
-        (1, "AA", 2013, 1, 5, "JFK", "05"),
-        (2, "AA", 2013, 1, None, "JFK", "06"),
-        (3, "UA", 2013, 2, 7, "LGA", "05"),
-        (4, "AA", 2013, 1, 9, "JFK", "05"),
+        (1, "AA", 2013, 1, 505, 5, "JFK", "05"),
+        (2, "AA", 2013, 1, 600, None, "JFK", "06"),
+        (3, "UA", 2013, 2, 507, 7, "LGA", "05"),
+        (4, "AA", 2013, 1, 509, 9, "JFK", "05"),
+        (5, "UA", 2013, 2, None, None, "JFK", "05"),
     ]
     database.insert("flights", flights)
-    found = [sorted(one_pass(tmp_path / "source.db", before, upto)) for before, upto in ((0, 3), (3, 4))]
-    assert found == [[("AA", 2013, 1, 3, 10, 1), ("UA", 2013, 2, 1, 7, 0)], [("AA", 2013, 1, 5, 28, 2)]]
+    found = [sorted(one_pass(tmp_path / "source.db", before, upto)) for before, upto in ((0, 3), (3, 5))]
+    assert found == [
+        [("AA", 2013, 1, 3, 10, 1, 0), ("UA", 2013, 2, 1, 7, 0, 0)],
+        [("AA", 2013, 1, 5, 28, 2, 0), ("UA", 2013, 2, 1, 7, 0, 1)],
+    ]
+
+
+def test_the_frames_of_the_demo_give_what_one_pass_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "dags")
+    frames: Any = import_module("flights_frames")
+    weather = spark.createDataFrame(
+        [("JFK", "05", 19.9), ("JFK", "05", 20.0)], "origin string, time_hour string, wind_speed double"
+    )
+    for column in ("temp", "precip", "visib"):
+        weather = weather.selectExpr("*", f"0.0D AS {column}")
+    columns = (
+        "carrier string, year bigint, month bigint, dep_time bigint, dep_delay bigint, origin string, time_hour string"
+    )
+    state = spark.createDataFrame(
+        [], "carrier string, year bigint, month bigint, flights bigint, minutes bigint, windy bigint, cancelled bigint"
+    )
+    found = []
+    for rows in (
+        [("AA", 2013, 1, 505, 5, "JFK", "05"), ("UA", 2013, 2, 507, 7, "LGA", "05")],
+        [("UA", 2013, 2, None, None, "JFK", "05")],
+    ):
+        made = frames.with_weather(spark.createDataFrame(rows, columns), weather)
+        totals = frames.month_to_date(made.rows, made.channels["cancelled"], state)
+        found.append(sorted(map(tuple, totals.rows.collect())))
+        state = totals.state
+    assert found == [[("AA", 2013, 1, 2, 10, 1, 0), ("UA", 2013, 2, 1, 7, 0, 0)], [("UA", 2013, 2, 1, 7, 0, 1)]]
 
 
 @pytest.fixture

@@ -13,14 +13,17 @@ from airflow_gobblin import Out, frame
 
 @frame("chained.one")
 def one(a: DataFrame) -> Out:
-    """Rows, and marks of the same evaluation as a channel."""
-    found = _together("one", _of_source(a)).localCheckpoint()
-    return Out(found, marks=found.withColumn("value", f.concat(f.lit("mark("), f.col("value"), f.lit(")"))))
+    return _marked(_together("one", _of_source(a)))
 
 
 @frame("chained.two")
 def two(a: DataFrame, b: DataFrame) -> DataFrame:
     return _together("two", _of_source(a), _of_source(b))
+
+
+@frame("chained.two_marked")
+def two_marked(a: DataFrame, b: DataFrame) -> Out:
+    return _marked(two(a, b))
 
 
 @frame("chained.both")
@@ -29,8 +32,14 @@ def both(one: DataFrame, one_marks: DataFrame, two: DataFrame, a: DataFrame) -> 
 
 
 @frame("chained.last")
-def last(two: DataFrame, a: DataFrame) -> DataFrame:
-    return _together("last", two, _of_source(a))
+def last(two: DataFrame, two_marks: DataFrame, a: DataFrame) -> DataFrame:
+    return _together("last", two, two_marks, _of_source(a))
+
+
+def _marked(rows: DataFrame) -> Out:
+    """Rows, and marks of the same evaluation as a channel."""
+    found = rows.localCheckpoint()
+    return Out(found, marks=found.withColumn("value", f.concat(f.lit("mark("), f.col("value"), f.lit(")"))))
 
 
 def _of_source(rows: DataFrame) -> DataFrame:

@@ -202,6 +202,8 @@ class Sweeper:
 
         It is anywhere in its dataset's folder: in that of its unit, its partition, its channel, or of dead letters.
         """
+        if isinstance(self._work, UploadingWork):
+            return False  # the names of its uploads are those of its files
         path = PurePosixPath(target)
         claims = ((folder, self._claims.last(str(folder))) for folder in path.parents)  # also of a dropped dataset
         folder, claim = next(((folder, claim) for folder, claim in claims if claim is not None), (path, None))
@@ -212,7 +214,7 @@ class Sweeper:
         if claim.owner[:2] != (self._journal.id, self._journal.ingestion):
             return False
         history = self._journal.history(claim.urn)
-        if isinstance(self._work, UploadingWork) or (history.holds is not None and not history.holds.keeps_units):
-            return False  # the names of a mirror's uploads are those of its files
+        if history.holds is not None and not history.holds.keeps_units:
+            return False  # a mirror's, of which the work isn't known here
         slot = history.by_token(token)
         return slot is None or slot.finished

@@ -44,8 +44,8 @@ class State:
         if min(self.buckets, self.keep) < 1:
             raise _refused(self, "it has no bucket, or is never kept", "Give `buckets` and `keep` of at least 1.")
         columns = columns_of(self.schema) if self.schema else None
-        for name in () if columns is None else self.key:
-            if name not in columns:
+        for name in self.key:
+            if columns is not None and name not in columns:
                 hint = meant([*columns], name, otherwise="Declare that column, too, or give another key.")
                 raise _refused(self, f"its schema has no column {name!r}, which is of its key", hint)
 

@@ -128,12 +128,11 @@ def test_an_optional_input_by_its_name(load: Load) -> None:
 
 
 def test_a_stage_with_state(load: Load) -> None:
-    state = (
-        "function: {frame: {name: acme.join}}\n    state: {key: [carrier, month], schema: flights bigint, keep: 24}\n"
-    )
+    schema = "carrier string, month string, flights bigint"
+    state = f"function: {{frame: {{name: acme.join}}}}\n    state: {{key: [carrier, month], schema: '{schema}', keep: 24}}\n"
     found = load(without_optional(FLIGHTS).replace("function: {frame: {name: acme.join}}\n", state)).pipeline.jobs[1]
     assert isinstance(found, Stage)
-    assert found.state == State(("carrier", "month"), "flights bigint", keep=24)
+    assert found.state == State(("carrier", "month"), schema, keep=24)
 
 
 def test_a_stage_with_channels_and_one_that_reads_one(load: Load) -> None:

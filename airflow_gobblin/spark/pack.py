@@ -275,7 +275,7 @@ class _PackRun:
         cores = probe_executors(self._spark, modules, folder)
         self._probe_seconds = time.monotonic() - clock
         if work.site is Site.DRIVER:
-            return cores, [self._run_here(work, one) for one in missing]
+            return cores, [self._run_here(work, one, cores) for one in missing]
         worth = work.task_weight if isinstance(work, LightWork) else 0
         groups = _groups([one for one in missing if one.split is None], cores, worth)
         tasks = [
@@ -299,13 +299,13 @@ class _PackRun:
         packs = 1 if plan is None else len(plan.packs)
         return 1 / (max(1, packs) * at_once)
 
-    def _run_here(self, work: Work, one: _MissingUnit) -> GroupReport:
+    def _run_here(self, work: Work, one: _MissingUnit, cores: int) -> GroupReport:
         """Run a unit on this driver, with its session, and keep its result."""
         plan = self._staging.plan(one.token)
         unit = None if plan is None else next(unit for unit in self._staging.units(plan) if unit.id == one.unit)
         if plan is None or unit is None:
             return _reported((one,), [self._keep(one, None, "its plan was swept")])
-        attempt = replace(self._attempt_at(plan, one.snapshot), spark=self._spark)
+        attempt = replace(self._attempt_at(plan, one.snapshot), spark=self._spark, cores=cores)
         return _reported((one,), [self._keep(one, work.run(unit, plan, attempt), "")])
 
     def _run_group(self, run: str, group: _Group, share: float) -> GroupReport:

@@ -114,7 +114,8 @@ def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
     before = _state_before(spark, work, plan)
     inputs = {name: _read(spark, work, name, some) for name, some in FrameBinding.of(plan).inputs.items()}
     given = inputs if before is None else {**inputs, STATE: before}
-    made = _channels(work, work.function.evaluate(spark, given))
+    with _parts(work.state, attempt):
+        made = _channels(work, work.function.evaluate(spark, given))
     known = {} if plan.checkpoint is None else plan.checkpoint.channels
     published = {**known, ROWS: plan.schema, STATE: _state_schema(plan, before)}
     found = {channel: _schema(work, channel, frame, published[channel]) for channel, frame in made.items()}
@@ -169,10 +170,36 @@ def _write(
     rows = rows.select(*map(_quoted, schema.names))
     if state is not None:
         rows = rows.repartition(state.buckets, *map(_quoted, state.key))
-    parts = _written(rows, order)
+    with _parts(state, attempt):
+        parts = _written(rows, order)
     files = tuple(file for part in parts for file in part.files)
     data_files = tuple(file for part in parts for file in part.data_files)
     return WrittenChannel(schemas.encode(schema), files, sum(part.rows_written for part in parts), data_files, table)
+
+
+_PARTS = ("spark.sql.files.minPartitionNum", "spark.sql.adaptive.coalescePartitions.minPartitionNum")
+"""The settings of the least number of parts in which Spark reads files, and what it shuffled."""
+
+
+@contextlib.contextmanager
+def _parts(state: State | None, attempt: Attempt) -> Iterator[None]:
+    """Have Spark keep buckets of state apart for a while, as far as it is worth a task each.
+
+    By itself it puts them together until there are as many as there are cores: of a large state on few cores, what a task
+    gathers then goes through the disk. A setting of people's own stays.
+    """
+    spark = attempt.spark
+    if spark is None or state is None or state.buckets <= attempt.cores:
+        yield
+        return
+    unset = [name for name in _PARTS if spark.conf.get(name, None) is None]
+    for name in unset:
+        spark.conf.set(name, str(state.buckets))
+    try:
+        yield
+    finally:
+        for name in unset:
+            spark.conf.unset(name)
 
 
 def _channels(work: FrameWork, outcome: object) -> Mapping[str, DataFrame]:
@@ -422,14 +449,17 @@ class Keys:
         """
         if not self._taken:
             return
-        counts = pa.Table.from_batches(self._taken).group_by([*self._columns]).aggregate([([], "count_all")])
-        more = counts.filter(pc.field("count_all") > 1)
-        if more.num_rows:
-            row = more.slice(0, 1).to_pylist()[0]
-            named = ", ".join(f"{name}={row[name]!r}" for name in self._columns)
-            raise self._refused(
-                f"{row['count_all']} rows have the key {named}", "Give a row for each key: aggregate it."
-            )
+        taken = pa.Table.from_batches(self._taken)
+        if self._grouped(taken).num_rows == taken.num_rows:
+            return
+        counts = self._grouped(taken, ([], "count_all"))
+        row = counts.filter(pc.field("count_all") > 1).slice(0, 1).to_pylist()[0]
+        named = ", ".join(f"{name}={row[name]!r}" for name in self._columns)
+        raise self._refused(f"{row['count_all']} rows have the key {named}", "Give a row for each key: aggregate it.")
+
+    def _grouped(self, taken: pa.Table, *what: tuple[list[str], str]) -> pa.Table:
+        """Return a row for each key. Other threads would only take the cores from other tasks."""
+        return taken.group_by([*self._columns], use_threads=False).aggregate(what)
 
     def _refused(self, cause: str, hint: str) -> SourceDataError:
         return SourceDataError(operation="write", subject=f"the {self._channel} of a stage", cause=cause, hint=hint)

@@ -26,7 +26,7 @@ class State:
     :param key: the columns that tell its rows apart.
     :param schema: its columns as Spark's DDL, such as `"carrier string, flights bigint"`: the first version's function is given a
         DataFrame without rows that has them. Without it, that one has no columns.
-    :param buckets: the number of parts that it is written in, by a hash of the key.
+    :param buckets: the number of parts that it is written in, by a hash of the key; parts below a megabyte are put together.
     :param keep: of how many of the newest versions it is kept: a stage can be restored to these, and to its start.
     :raises ConfigurationError: it has no key, its schema lacks a column of it, or a number is below 1.
     """

@@ -78,6 +78,15 @@ def grown(rows: DataFrame, state: DataFrame) -> Out:
     return Out(found, both)
 
 
+@frame("acme.wide")
+def wide(rows: DataFrame, state: DataFrame) -> Out:
+    """State of ten thousand keys for each row, and in how many parts it is read."""
+    first = f.regexp_extract("row", r"(\d+)$", 1).cast("bigint") * 10_000
+    found = rows.select(f.explode(f.sequence(first, first + 9_999)).alias("key"))
+    parts = state.sparkSession.createDataFrame([(state.rdd.getNumPartitions(),)], "parts int")
+    return Out(parts, state.unionByName(found).distinct())
+
+
 @frame("acme.fickle_state")
 def fickle_state(rows: DataFrame, state: DataFrame) -> Out:
     """Other columns of state than before, from the second version on."""

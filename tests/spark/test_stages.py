@@ -337,6 +337,25 @@ def test_columns_that_are_read_without_spark_are_those_that_spark_reads(spark: S
     assert {name: one or of_spark[name] for name, one in found.items()} == of_spark
 
 
+def test_buckets_of_state_stay_apart_on_fewer_cores(totals: SparkTotals) -> None:
+    totals.function, totals.state = Frame("acme.wide"), State(("key",), "key bigint", buckets=8)
+    conf, before = totals.spark.conf, totals.spark.conf.getAll
+    conf.set("spark.sql.shuffle.partitions", "8")  # as many as buckets: what the function shuffles is written as it is
+    conf.set("spark.sql.adaptive.coalescePartitions.minPartitionSize", "1k")
+    try:
+        for rows in (4, 3):
+            totals.grow(rows)
+            assert totals.run().status == "committed"
+    finally:
+        conf.set("spark.sql.shuffle.partitions", before["spark.sql.shuffle.partitions"])
+        conf.unset("spark.sql.adaptive.coalescePartitions.minPartitionSize")
+    assert conf.getAll == before, "the session has its own settings again"
+    files = totals.read.read_state("totals").files
+    assert (len(files), sum(file.rows for file in files)) == (8, 70_000), "each is written by a task"
+    parts = totals.read.read_dataset("totals").to_arrow().to_table()["parts"].to_pylist()
+    assert parts[-1] == 8, "and read by one"
+
+
 @pytest.mark.parametrize(
     ("function", "cause"),
     [

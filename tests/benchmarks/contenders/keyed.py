@@ -32,5 +32,6 @@ def counted(found: DataFrame) -> DataFrame:
 @frame("keyed.totals")
 def totals(found: DataFrame, state: DataFrame) -> Out:
     new = counted(found)
-    both = state.unionByName(new).groupBy("key").agg(f.sum("rows").alias("rows"), f.sum("total").alias("total"))
-    return Out(rows=both.join(new.select("key"), "key", "left_semi"), state=both)
+    touched = state.join(new.select("key"), "key", "left_semi").unionByName(new).groupBy("key")
+    total = touched.agg(f.sum("rows").alias("rows"), f.sum("total").alias("total"))
+    return Out(rows=total, state=state.join(new.select("key"), "key", "left_anti").unionByName(total))

@@ -56,6 +56,7 @@ PARTS: Mapping[str, Sequence[str]] = {
     ],
     "kafka": ["tests/spark/test_kafka_history.py"],
     "tables": [
+        "tests/protocol/test_lake_histories.py",
         "tests/protocol/test_table_histories.py",
         "tests/protocol/test_table_matrix.py",
         "tests/tables/test_merge_histories.py",

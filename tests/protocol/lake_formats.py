@@ -1,0 +1,148 @@
+"""Tables of Delta and PostgreSQL for `lake_histories`, and how readers outside read them.
+
+    $ .venv/bin/python -m tests.protocol.lake_formats WORDS
+
+carries out one run, and is killed at one of its calls: `Lake` starts it.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from airflow_gobblin.connections import Connections, NoConnections
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.rows.sinks.delta import DeltaSink
+from airflow_gobblin.rows.sinks.postgres import PostgresSink
+from airflow_gobblin.tables.delta import DeltaLakeTable
+from airflow_gobblin.tables.postgres import PostgresTable
+from airflow_gobblin.testing.tables import SCHEMA
+from tests.protocol.lake_histories import Format, Read, run_and_die
+from tests.protocol.table_world import ORDERS, Row, as_row
+
+COLUMNS = ", ".join(SCHEMA.names)
+
+
+def merging(urn: str) -> dict[str, Any]:
+    """Return the options of a sink that merges orders: of each key the row with the highest position stays."""
+    return {"keys": ("id",), "delta": "position"} if urn == ORDERS else {}
+
+
+def duckdb_with(*extensions: str) -> Any:
+    """Return a DuckDB with extensions, each of which is a package."""
+    import duckdb
+
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    for name in extensions:
+        spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+        assert spec is not None, f"duckdb-extension-{name} isn't installed"
+        assert spec.origin is not None
+        connection.execute(f"LOAD '{next(Path(spec.origin).parent.rglob('*.duckdb_extension'))}'")
+    return connection
+
+
+@dataclass(frozen=True)
+class DeltaFormat:
+    """Delta tables on a disk.
+
+    :param place: their folder.
+    """
+
+    place: str
+    name = "delta"
+    record = DeltaLakeTable
+    connections: Connections = field(default_factory=NoConnections)
+
+    def sink(self, urn: str, workspace: str) -> Sink:
+        return DeltaSink(f"{self.place}/{{dataset}}", workspace, **merging(urn))
+
+    def _folder(self, urn: str) -> str:
+        return f"{self.place}/{dataset_key(urn)}"
+
+    @cached_property
+    def readers(self) -> Mapping[str, Read]:
+        duck = duckdb_with("delta")
+
+        def by_deltalake(urn: str) -> Counter[Row]:
+            from deltalake import DeltaTable
+
+            return Counter(map(as_row, DeltaTable(self._folder(urn)).to_pyarrow_table().to_pylist()))
+
+        def by_duckdb(urn: str) -> Counter[Row]:
+            return Counter(duck.execute(f"SELECT {COLUMNS} FROM delta_scan('{self._folder(urn)}')").fetchall())
+
+        return {"deltalake": by_deltalake, "DuckDB": by_duckdb}
+
+
+@dataclass(frozen=True)
+class PostgresFormat:
+    """Tables of a database.
+
+    :param place: its URL.
+    """
+
+    place: str
+    name = "postgres"
+    record = PostgresTable
+
+    @property
+    def connections(self) -> Connections:
+        return self
+
+    def uri(self, conn_id: str) -> str:
+        assert conn_id == "warehouse"
+        return self.place
+
+    def sink(self, urn: str, workspace: str) -> Sink:
+        return PostgresSink("warehouse", "public.{dataset}", workspace, **merging(urn))
+
+    @cached_property
+    def readers(self) -> Mapping[str, Read]:
+        duck = duckdb_with("postgres_scanner")
+        duck.execute(f"ATTACH '{self.place}' AS warehouse (TYPE postgres, READ_ONLY)")
+        psql = Path(os.environ["POSTGRES_BIN"], "psql")
+
+        def by_psql(urn: str) -> Counter[Row]:
+            command = f'COPY (SELECT {COLUMNS} FROM public."{dataset_key(urn)}") TO STDOUT WITH CSV'
+            done = subprocess.run([psql, self.place, "-c", command], check=True, capture_output=True, text=True)
+            return Counter(map(_typed, csv.reader(io.StringIO(done.stdout))))
+
+        def by_psycopg(urn: str) -> Counter[Row]:
+            with psycopg.connect(self.place) as connection:
+                return Counter(connection.execute(f'SELECT {COLUMNS} FROM public."{dataset_key(urn)}"').fetchall())
+
+        def by_duckdb(urn: str) -> Counter[Row]:
+            return Counter(duck.execute(f'SELECT {COLUMNS} FROM warehouse.public."{dataset_key(urn)}"').fetchall())
+
+        return {"psql": by_psql, "psycopg": by_psycopg, "DuckDB": by_duckdb}
+
+
+def _typed(texts: Iterable[str]) -> Row:
+    number, text, changed, position = texts
+    return int(number), text, int(changed), int(position)
+
+
+FORMATS: Mapping[str, Any] = {of.name: of for of in (DeltaFormat, PostgresFormat)}
+
+
+def open_format(name: str, place: str) -> Format:
+    """Open the tables of a format at a place."""
+    found: Format = FORMATS[name](place)
+    return found
+
+
+if __name__ == "__main__":
+    run_and_die(sys.argv[1], open_format)

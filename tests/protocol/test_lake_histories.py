@@ -1,0 +1,41 @@
+"""Histories of real tables with kills, read by others after every run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.proofs import Proved, fresh_seed, some_and_whole
+from tests.protocol.lake_formats import FORMATS, open_format
+from tests.protocol.lake_histories import Lake
+
+# A process that dies closes none of its files.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("runs", "at_once", "real_kills"), some_and_whole((5, 5, 0.3), (100, 20, 0.2)))
+@pytest.mark.parametrize("of", FORMATS)
+def test_every_reader_finds_what_the_journal_says(
+    of: str, runs: int, at_once: int, real_kills: float, tmp_path: Path, proved: Proved, request: pytest.FixtureRequest
+) -> None:
+    """:param at_once: how many runs a history has. :param real_kills: the share that processes of their own carry out."""
+    first, kills = fresh_seed(), 0
+    readers: tuple[str, ...] = ()
+    for seed in range(first, first + runs // at_once):
+        print(f"seed {seed}")
+        place = request.getfixturevalue("new_database")() if of == "postgres" else str(tmp_path / f"{seed}" / "tables")
+        lake = Lake(open_format(of, place), tmp_path / f"{seed}", seed)
+        with mock.patch("os.fsync"):
+            lake.play(at_once, real_kills)
+        kills, readers = kills + lake.kills, tuple(lake.of.readers)
+    proved(
+        f"histories of tables with kills, {of}",
+        f"{runs} runs, {kills} of which died; read after each by {', '.join(readers)}: all agree with the journal",
+        f"seeds {first} to {first + runs // at_once - 1}",
+    )

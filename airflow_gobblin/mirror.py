@@ -20,9 +20,9 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.limits import RunLimits
 from airflow_gobblin.model.naming import check_ingestion_name
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
-from airflow_gobblin.storage.locations import HDFS_SCHEMES, local_path, path_below, remote_location
+from airflow_gobblin.storage.locations import HDFS_SCHEMES, OBJECT_SCHEMES, local_path, path_below, remote_location
 
-_TARGETS = ("s3", *HDFS_SCHEMES)
+_TARGETS = (*OBJECT_SCHEMES, *HDFS_SCHEMES)
 """The schemes, besides a disk's, of what a mirror can write to. It can read all."""
 
 
@@ -34,7 +34,7 @@ class Mirror:
     :param source: the tree to copy: an absolute path, `file:///…`, `s3://[connection@]bucket/prefix` (also `gs://`, `abfs://`),
         or a folder of a server: `sftp://[connection@]host/folder`, `https://[connection@]host/folder`,
         `webhdfs://[connection@]namenode:port/folder`.
-    :param target: the tree to make equal to it: a path, `s3://…` or `webhdfs://…`.
+    :param target: the tree to make equal to it: a path, `s3://…` (also `gs://`, `abfs://`) or `webhdfs://…`.
     :param journal: the location of the journal: `file:///…`, `sqlite:////…`, `s3://[connection@]bucket/prefix`, or the id of an
         Airflow connection to PostgreSQL.
     :param datasets: finds the datasets of the source; by default the whole tree is one. A file set is published whole or not at
@@ -168,7 +168,7 @@ class Mirror:
                 raise self._refused(
                     f"{name} {location!r}",
                     f"mirrors read from {place.scheme}://, and don't write there",
-                    "Give a path on a disk, s3://connection@bucket/prefix, or webhdfs://connection@namenode:9870/folder.",
+                    "Give a path on a disk, s3://connection@bucket/prefix (or gs://, abfs://), or webhdfs://connection@namenode:9870/folder.",
                 )
         if path_below(self._root, self.target) is None:
             cause = "it is neither the target nor a folder above it, in the same file system or bucket"

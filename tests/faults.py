@@ -545,6 +545,10 @@ class FaultyFiles:
         return None if self._files.uploads is None else FaultyUploads(self._files.uploads, self._call)
 
     @property
+    def copies(self) -> None:
+        return None
+
+    @property
     def moves_folders(self) -> bool:
         return self._files.moves_folders
 

@@ -159,11 +159,11 @@ class Survey:
     def comparison(self) -> Comparison:
         """The comparison of its files, as the mirror has it."""
         mine, theirs = self.dataset.source_folder, self.dataset.folder
-        kept_apart = self.work.keep.times and not self.sides.on_disk
+        in_metadata = self.work.keep.times and self.sides.files.uploads is not None
         return Comparison(
             self.work.compare,
-            self.work.keep.times,
-            kept_apart,
+            in_metadata or (self.work.keep.times and self.sides.on_disk),
+            in_metadata,
             self.sides.source,
             self.sides.target,
             self.sides.origin.blocks,

@@ -186,8 +186,10 @@ class CopyWork:
 
     @property
     def takes_checksums(self) -> bool:
-        """Whether the SHA-256 of each file is taken when it is copied."""
-        return bool(self.checksums or self.checks or self.compare is Compare.CHECKSUM)
+        """Whether the SHA-256 of each file is taken when it is copied. In GCS and ADLS a placed copy is known by it alone."""
+        target = remote_location(self.workspace)
+        by_content = target is not None and target.scheme in ("gs", "abfs")
+        return bool(self.checksums or self.checks or self.compare is Compare.CHECKSUM or by_content)
 
     @property
     def recipe(self) -> str:

@@ -28,7 +28,7 @@ def delete_files(
     :param staging: the folder of the plan's token.
     :param backup: returns where each of them is kept, below the target root; empty: it is not.
     """
-    if files.uploads is not None:
+    if files.uploads is not None or files.copies is not None:
         yield from (DeleteObjectStep(path, identity) for path, identity in doomed)
         return
     some = [*doomed]
@@ -151,7 +151,7 @@ class CloseTrashStep:
 class DeleteObjectStep:
     """The step that removes an object, if it is the one that the plan saw.
 
-    It consumes nothing: until clean-up, a late process may remove an object of the same content that came to its place.
+    It consumes nothing: in S3, until clean-up, a late process may remove an object of the same content that came to its place.
 
     :param path: the object, relative to the target root.
     :param identity: its identity when it was planned to be deleted. Another object is left.
@@ -176,7 +176,8 @@ class DeleteObjectStep:
         :raises FileExistsError: another one is there by now.
         """
         if self.verify(context) is StepStatus.TODO:  # a store may ignore the condition
-            uploads_of(context.files).remove(self.path, self.identity.stamp)
+            objects = context.files.copies or uploads_of(context.files)
+            objects.remove(self.path, self.identity.stamp)
 
     def undo(self, context: StepContext) -> None:
         """What was deleted stays deleted: the next plan finds it missing."""

@@ -1,8 +1,8 @@
 """The steps of mirrors that give files their places: new ones, ones that replace what is expected there, and new folders whole.
 
 Each is an act that is possible once only (rule 14): it consumes the staged name, or the upload, which only its slot has. On disk
-that is a rename; a store that can't rename without overwriting has links instead, and the staged names go before the outcome. The
-fence consumes the same. There is no undo: what was placed stays, and the next plan looks at it.
+that is a rename; a store that can't rename without overwriting has links or copies instead, and the staged names go before the
+outcome. The fence consumes the same. There is no undo: what was placed stays, and the next plan looks at it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Segment, StagedFile, Upload
 from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.steps.deleting import CloseTrashStep
-from airflow_gobblin.steps.publishing import OfOneObject, identity_to_publish, staged_identity, uploads_of
+from airflow_gobblin.steps.publishing import OfOneObject, copies_of, identity_to_publish, staged_identity, uploads_of
 from airflow_gobblin.steps.trash import CLOSING, FENCED, close_trash, discard, put_back, put_new, take_away
 from airflow_gobblin.storage.files.base import FileIdentity, Files
 
 __all__ = [
     "ForgetStep",
+    "PlaceCopyStep",
     "PlaceFolderStep",
     "PlaceStep",
     "PlaceUploadStep",
@@ -60,6 +61,8 @@ def place_file(
         return (PutStep(staged.segment, target, unit, found, staged.checksum),)
     if staged.upload is not None:
         return (PlaceUploadStep(target, unit, staged.upload, found, staged.checksum, replaces),)
+    if files.copies is not None:
+        return (PlaceCopyStep(staged.path, target, unit, found, staged.checksum, replaces), ForgetStep(staged.path))
     linked = (replaces is None or bool(trash)) and not files.renames_new(posixpath.dirname(staged.path))
     steps: list[CommitStep] = [
         PlaceStep(staged.path, target, unit, found, staged.checksum, replaces, linked, trash, backup)
@@ -518,6 +521,77 @@ class PlaceUploadStep(OfOneObject):
         return "another object stands there" + (" than the one that is to be replaced" if self.replaces else "")
 
     lost = "the store has no such object, and has expired or aborted its upload"
+
+
+@record("place_copy_step")
+@dataclass(frozen=True, slots=True)
+class PlaceCopyStep(OfOneObject):
+    """The step that has the store copy a staged object to its place, where no object is, or in place of the one that the plan saw
+    there.
+
+    A `ForgetStep` takes the staged object away in a later phase; until then an object that somebody removes may be placed again.
+
+    :param source: the staged object, relative to the target root.
+    :param target: its place, relative to the target root.
+    :param unit: the work unit it belongs to.
+    :param identity: the identity of the staged object when the slot was decided. That of its copy is another one.
+    :param checksum: its SHA-256, by which its copy is known.
+    :param replaces: the identity of the object that it replaces, if it replaces one.
+    """
+
+    source: str
+    target: str
+    unit: str
+    identity: FileIdentity
+    checksum: str
+    replaces: FileIdentity | None = None
+    phase = Phase.PUBLISH
+    rows = 0
+
+    def verify(self, context: StepContext) -> StepStatus:
+        for _ in range(2):  # somebody may place it between the two looks
+            found = context.files.identity(self.target)
+            if found is not None and found != self.replaces:
+                return StepStatus.DONE if self.file.is_same(found, context.files) else StepStatus.CONFLICT
+            if _is_staged(self.source, self.identity, context.files):
+                return StepStatus.TODO
+        return StepStatus.LOST
+
+    def execute(self, context: StepContext) -> None:
+        """Have the object copied.
+
+        :raises FileExistsError: something exists there that isn't to be replaced.
+        :raises FileNotFoundError: its source is gone or changed.
+        """
+        files = context.files
+        if not _is_staged(self.source, self.identity, files):
+            raise FileNotFoundError(errno.ENOENT, "it is not there as it was written", self.source)
+        found = None if self.replaces is None else files.identity(self.target)
+        if self.replaces is None or found is None:
+            files.link(self.source, self.target)
+        elif found == self.replaces:
+            copies_of(files).replace(self.source, self.target, self.replaces.stamp)
+        else:
+            raise FileExistsError(errno.EEXIST, "it is not the object that is to be replaced", self.target)
+
+    def fence(self, context: StepContext) -> FenceResult:
+        """Take the staged object away."""
+        with suppress(FileNotFoundError):
+            context.files.unlink(self.source)
+        found = context.files.identity(self.target)
+        placed = found is not None and found != self.replaces and self.file.is_same(found, context.files)
+        return FenceResult.DONE if placed else FenceResult.HOLDS
+
+    def undo(self, context: StepContext) -> None:
+        """It stays where it was placed: the next plan finds it there."""
+
+    @property
+    def conflict(self) -> str:
+        return "another object stands there" + (" than the one that is to be replaced" if self.replaces else "")
+
+    @property
+    def lost(self) -> str:
+        return f"neither it nor its staged object {self.source!r} is there as it was written"
 
 
 def _is_staged(source: str, identity: FileIdentity, files: Files) -> bool:

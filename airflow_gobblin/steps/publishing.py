@@ -11,7 +11,7 @@ from airflow_gobblin.errors import ConfigurationError, Remedy, StepLostError
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import StagedFile, Upload
 from airflow_gobblin.steps.base import CommitStep, Phase, StepContext, StepStatus, TargetFile
-from airflow_gobblin.storage.files.base import FileIdentity, Files, Uploads
+from airflow_gobblin.storage.files.base import Copies, FileIdentity, Files, Uploads
 
 _TRIES = 5
 
@@ -366,3 +366,18 @@ def uploads_of(files: Files) -> Uploads:
             hint="The target was moved from an object store to a file system with a slot unfinished: abandon the slot.",
         )
     return files.uploads
+
+
+def copies_of(files: Files) -> Copies:
+    """Return the conditional copies of the target.
+
+    :raises ConfigurationError: it has none.
+    """
+    if files.copies is None:
+        raise ConfigurationError(
+            operation="publish",
+            subject=f"a copy of an object below {files.root}",
+            cause="this place makes no copies under a condition",
+            hint="The target was moved from an object store to another place with a slot unfinished: abandon the slot.",
+        )
+    return files.copies

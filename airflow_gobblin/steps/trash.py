@@ -108,7 +108,7 @@ def discard(files: Files, taken: str, backup: str) -> None:
 
 def kept_files(files: Files) -> Iterator[tuple[str, str]]:
     """Yield the files that could not be put back and that nobody has taken since, each with the path that it was taken from."""
-    if files.uploads is None:  # objects aren't taken away
+    if files.moves_folders:  # objects aren't taken away
         yield from ((path, path[len(KEPT) + 1 :].partition("/")[2]) for path in files.walk(KEPT))
 
 

@@ -32,6 +32,11 @@ class InterruptedFiles:
         """The uploads of the files, interrupted as they are."""
         return None if self._files.uploads is None else _Interrupted(self._files.uploads, self.call)
 
+    @property
+    def copies(self) -> Any:
+        """The copies of the files, interrupted as they are."""
+        return None if self._files.copies is None else _Interrupted(self._files.copies, self.call)
+
     def records(self, folder: str) -> Any:
         """Return the records in a folder, interrupted as the files are."""
         return _Interrupted(self._files.records(folder), self.call)

@@ -55,6 +55,8 @@ class MemoryFiles:
     def parallel(self) -> int:
         return 1
 
+    copies = None
+
     @property
     def uploads(self) -> Uploads | None:
         return None

@@ -655,6 +655,7 @@ def test_every_kind_of_record_is_known_once_the_kinds_are_imported() -> None:
     assert {"copy_work", "copy_bundle", "copy_binding", "whole_tree", "each_folder", "glob"} <= known
     assert {
         "place_step",
+        "place_copy_step",
         "place_upload_step",
         "put_step",
         "delete_step",

@@ -282,7 +282,7 @@ class SeenFiles:
     """Files as a process of ours calls them."""
 
     parallel = 1
-    uploads = None
+    uploads = copies = None
     moves_folders = True
 
     def __init__(self, process: Process) -> None:

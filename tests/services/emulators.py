@@ -17,8 +17,9 @@ import httpx
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import ObjectLocation
 from tests.services.processes import free_port, start_process, stop_process
+from tests.services.s3_proxy import Fault, running_proxy
 
-__all__ = ["Emulator", "running_azurite", "running_gcs"]
+__all__ = ["Emulator", "running_azurite", "running_gcs", "with_conditions"]
 
 # Azurite's well-known account, which is no secret.
 _ACCOUNT = "devstoreaccount1"
@@ -89,6 +90,14 @@ def running_azurite(folder: Path) -> Iterator[Emulator]:
         yield Emulator("abfs", f"wasb://?{_query({'connection_string': given})}", f"http://127.0.0.1:{port}")
 
 
+@contextmanager
+def with_conditions(emulator: Emulator) -> Iterator[Emulator]:
+    """Open a way to an emulator on which conditions hold: those that fake-gcs-server ignores are kept by a proxy."""
+    with running_proxy(emulator.endpoint) as proxy:
+        proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+        yield emulator.through(proxy.endpoint)
+
+
 def _query(words: Mapping[str, str]) -> str:
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())
 
@@ -97,7 +106,7 @@ def _query(words: Mapping[str, str]) -> str:
 def _running(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
     process = start_process(command, log=log)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             try:
                 httpx.get(f"http://127.0.0.1:{port}/")

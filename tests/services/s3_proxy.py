@@ -6,6 +6,7 @@ The client's `Host` goes on as it came, because the signature covers it.
 from __future__ import annotations
 
 import http.client
+import json
 import random
 import re
 import socket
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 __all__ = ["Fault", "Proxy", "Request", "running_proxy"]
 
@@ -35,7 +36,9 @@ class Fault(Enum):
     EXPIRED = "403 ExpiredToken"
     DENIED = "403 AccessDenied"
     DENIED_IN_BULK = "200, and in its body that an object was not deleted"
-    REWRITE_IF_ABSENT = "a rewrite that goes over an object is refused, as by GCS, whose emulator ignores its condition"
+    ON_GENERATION = (
+        "it is refused unless the object has the generation of its condition, as by GCS, whose emulator ignores it"
+    )
     UNCONDITIONAL = "it goes on without If-None-Match; a server that checks signatures refuses it"
 
 
@@ -97,7 +100,7 @@ class Proxy:
         self._rules: list[_Rule] = []
         self._random: _Random | None = None
         self._lock = threading.Lock()
-        self._rewriting = threading.Lock()
+        self._conditional = threading.Lock()
         self.seen: list[Request] = []
         self.moved = 0
         self._server = _Server(("127.0.0.1", 0), _handler_of(self))
@@ -146,14 +149,16 @@ class Proxy:
             self.seen.append(Request(method, path, query, fault, client, condition))
         return fault
 
-    def _rewrite(
+    def _on_generation(
         self, method: str, target: str, headers: list[tuple[str, str]], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes] | None:
-        """Forward a rewrite unless its object exists. :return: the answer; None if it exists."""
-        new = re.sub(r"/b/[^/]+/o/.+/rewriteTo", "", target).partition("?")[0]
-        with self._rewriting:
-            exists = self._forward("GET", new, headers, b"")[0] == 200
-            return None if exists else self._forward(method, target, headers, body)
+        """Forward a rewrite or a removal if its condition holds. :return: the answer; None if it doesn't hold."""
+        path, _, query = re.sub(r"/b/[^/]+/o/.+/rewriteTo", "", target).partition("?")
+        (expected,) = parse_qs(query)["ifGenerationMatch"]
+        with self._conditional:
+            status, _, found = self._forward("GET", path, headers, b"")
+            generation = json.loads(found)["generation"] if status == 200 else "0"
+            return self._forward(method, target, headers, body) if generation == expected else None
 
     def _forward(
         self, method: str, target: str, headers: list[tuple[str, str]], body: bytes
@@ -216,7 +221,7 @@ def _handler_of(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
                 return self._drop()
             if fault in _ANSWERS and fault is not Fault.INTERNAL_ERROR_AFTER:
                 return self._refuse(fault)
-            forward = proxy._rewrite if fault is Fault.REWRITE_IF_ABSENT else proxy._forward
+            forward = proxy._on_generation if fault is Fault.ON_GENERATION else proxy._forward
             try:
                 answer = forward(self.command, self.path, self._headers(fault), body)
             except (OSError, http.client.HTTPException):  # the server is gone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
@@ -20,7 +20,7 @@ from airflow_gobblin.testing.files import write
 from airflow_gobblin.testing.steps import EXECUTORS, Bench, late, shut_out, visible
 from airflow_gobblin.testing.threads import together
 from tests.protocol.processes import opening_once
-from tests.services.emulators import Emulator
+from tests.services.emulators import Emulator, with_conditions
 from tests.services.hdfs import Hdfs
 from tests.services.s3 import S3Server
 
@@ -285,4 +285,20 @@ class TestReplaceStepOnHdfs(OnHdfs, TestReplaceStep):
 
 
 class TestDeleteStepOnHdfs(OnHdfs, TestDeleteStep):
+    pass
+
+
+class OnEmulators:
+    @pytest.fixture(params=["gcs", "azurite"])
+    def new_files(self, request: pytest.FixtureRequest, one_client: None) -> Iterator[Callable[[], Files]]:
+        with with_conditions(request.getfixturevalue(request.param)) as emulator:
+            bucket, numbers = emulator.create_bucket(), count()
+            yield lambda: open_files(emulator.url(f"{bucket}/lake-{next(numbers)}"), emulator)
+
+
+class TestPlaceCopyStep(OnEmulators, TestPlaceStep):
+    pass
+
+
+class TestReplaceCopyStep(OnEmulators, TestReplaceStep):
     pass

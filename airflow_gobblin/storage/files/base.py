@@ -142,6 +142,27 @@ class Uploads(Protocol):
         """Yield the target and the id of every upload below a folder that was neither completed nor aborted."""
 
 
+class Copies(Protocol):
+    """Copies of an object store that keeps no uploads: each takes over, or away, the object that is expected. Errors are
+    `OSError`.
+    """
+
+    def replace(self, source: str, target: str, expected: str) -> None:
+        """Copy an object over another one.
+
+        :param expected: the ETag of that one.
+        :raises FileExistsError: another object exists there.
+        :raises FileNotFoundError: there is no source, or nothing to be replaced.
+        """
+
+    def remove(self, target: str, expected: str) -> None:
+        """Remove the object that is expected at a target; harmless if none exists.
+
+        :param expected: its ETag.
+        :raises FileExistsError: another object exists there.
+        """
+
+
 class Files(Protocol):
     """Files under a root. Errors are `OSError`, with its errno."""
 
@@ -156,6 +177,10 @@ class Files(Protocol):
     @property
     def uploads(self) -> Uploads | None:
         """Its uploads, where staged files are uploads; `None` where they are files."""
+
+    @property
+    def copies(self) -> Copies | None:
+        """Its copies, where a staged object is copied to its place by the store; otherwise `None`."""
 
     @property
     def moves_folders(self) -> bool:

@@ -48,6 +48,7 @@ class HdfsFiles:
     """
 
     uploads = None
+    copies = None
     parallel = PARALLEL
     moves_folders = True
     settles_after = _SETTLES_AFTER

@@ -68,6 +68,8 @@ class LocalFiles:
     def parallel(self) -> int:
         return min(4, os.cpu_count() or 1)  # a link takes microseconds, most of them in the kernel
 
+    copies = None
+
     @property
     def uploads(self) -> None:
         return None

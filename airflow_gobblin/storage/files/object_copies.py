@@ -1,17 +1,23 @@
-"""Copies within GCS and ADLS, made by the store without ever overwriting: by the store's own condition, not a prior check.
+"""Copies within GCS and ADLS, made by the store where nothing is, or over the expected object, and removals of that one: by the
+store's own condition, not a prior check.
 
 If the answer to a copy is lost, the client sends it again, and it is refused because of its own result: so "exists" means only
 that something exists there, and the caller checks its identity.
-Sources: https://cloud.google.com/storage/docs/json_api/v1/objects/rewrite (`ifGenerationMatch=0`) and
-https://learn.microsoft.com/rest/api/storageservices/copy-blob (`If-None-Match: *`).
+Sources: https://cloud.google.com/storage/docs/json_api/v1/objects/rewrite (`ifGenerationMatch`),
+https://learn.microsoft.com/rest/api/storageservices/copy-blob and …/delete-blob (`If-None-Match: *`, `If-Match`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from airflow_gobblin.storage.files.base import contained
+from airflow_gobblin.storage.filesystems import as_os_error
 
 _LOOKS_AT_A_COPY = 240
 _SECONDS_BETWEEN = 2.5
@@ -30,35 +36,107 @@ def copy_if_absent(filesystem: Any, scheme: str, source: str, target: str) -> No
     copy = _COPIES.get(scheme)
     if copy is None:
         raise OSError(errno.ENOTSUP, "this store has no copy that never overwrites", target)
-    copy(filesystem, source, target)
+    copy(filesystem, source, target, None)
 
 
-def _copy_gs(filesystem: Any, source: str, target: str) -> None:
+class ConditionalCopies:
+    """Acts on objects of GCS or ADLS that take something over or away, each on the condition that it is the expected object. A
+    store gives each object that is written another ETag, so that none is taken for one of the same content.
+
+    :param filesystem: the fsspec file system.
+    :param root: bucket and prefix.
+    """
+
+    def __init__(self, filesystem: Any, scheme: str, root: str) -> None:
+        self._fs = filesystem
+        self._scheme = scheme
+        self._root = root
+
+    def replace(self, source: str, target: str, expected: str) -> None:
+        with as_os_error("copy", source):
+            _COPIES[self._scheme](self._fs, self._at(source), self._at(target), expected)
+
+    def remove(self, target: str, expected: str) -> None:
+        with as_os_error("remove", target), contextlib.suppress(FileNotFoundError):
+            _REMOVALS[self._scheme](self._fs, self._at(target), expected)
+
+    def _at(self, path: str) -> str:
+        return posixpath.join(self._root, contained(path))
+
+
+def _generation(filesystem: Any, path: str, expected: str | None) -> str:
+    """Return the generation of the object that is expected, 0 for none: it has another one as soon as it is written again.
+
+    :param expected: its ETag.
+    :raises FileExistsError: another object exists there.
+    """
+    if expected is None:
+        return "0"
+    found = filesystem.info(path)
+    if str(found["etag"]).strip('"') != expected:
+        raise FileExistsError(errno.EEXIST, "another object exists there", path)
+    return str(found["generation"])
+
+
+def _copy_gs(filesystem: Any, source: str, target: str, expected: str | None) -> None:
     (from_bucket, from_name, _), (bucket, name, _) = filesystem.split_path(source), filesystem.split_path(target)
+    generation = _generation(filesystem, target, expected)
     arguments = ("POST", "b/{}/o/{}/rewriteTo/b/{}/o/{}", from_bucket, from_name, bucket, name)
     headers = {"Content-Type": "application/json"}
     token: dict[str, str] = {}
     done = False
     while not done:  # copying a large object between storage classes or regions takes several requests
-        answer = filesystem.call(*arguments, headers=headers, json_out=True, ifGenerationMatch=0, **token)
+        answer = filesystem.call(*arguments, headers=headers, json_out=True, ifGenerationMatch=generation, **token)
         done, token = answer["done"], {"rewriteToken": answer.get("rewriteToken", "")}
 
 
-def _copy_abfs(filesystem: Any, source: str, target: str) -> None:
+def _remove_gs(filesystem: Any, path: str, expected: str) -> None:
+    bucket, name, _ = filesystem.split_path(path)
+    generation = _generation(filesystem, path, expected)
+    filesystem.call("DELETE", "b/{}/o/{}", bucket, name, ifGenerationMatch=generation)
+
+
+def _copy_abfs(filesystem: Any, source: str, target: str, expected: str | None) -> None:
     from fsspec.asyn import sync
 
-    sync(filesystem.loop, _copy_blob, filesystem, source, target)
+    sync(filesystem.loop, _copy_blob, filesystem, source, target, expected)
 
 
-async def _copy_blob(filesystem: Any, source: str, target: str) -> None:
+def _remove_abfs(filesystem: Any, path: str, expected: str) -> None:
+    from fsspec.asyn import sync
+
+    sync(filesystem.loop, _remove_blob, filesystem, path, expected)
+
+
+async def _remove_blob(filesystem: Any, path: str, expected: str) -> None:
+    from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError
+
+    blob = _blob(filesystem, path)
+    try:
+        await blob.delete_blob(**_condition(expected))
+    except ResourceNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", path) from error
+    except ResourceModifiedError as error:
+        if not await blob.exists():  # Azurite answers so where nothing is
+            return
+        raise FileExistsError(errno.EEXIST, "another object exists there", path) from error
+
+
+def _condition(expected: str | None) -> dict[str, Any]:
+    """Return the condition that an object is the expected one, or that none exists."""
     from azure.core import MatchConditions
+
+    if expected is None:
+        return {"match_condition": MatchConditions.IfMissing}
+    return {"etag": f'"{expected}"', "match_condition": MatchConditions.IfNotModified}
+
+
+async def _copy_blob(filesystem: Any, source: str, target: str, expected: str | None) -> None:
     from azure.core.exceptions import ResourceExistsError, ResourceModifiedError, ResourceNotFoundError
 
     blob = _blob(filesystem, target)
     try:
-        started = await blob.start_copy_from_url(
-            _blob(filesystem, source).url, match_condition=MatchConditions.IfMissing
-        )
+        started = await blob.start_copy_from_url(_blob(filesystem, source).url, **_condition(expected))
     except ResourceNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such object", source) from error
     except (ResourceExistsError, ResourceModifiedError) as error:
@@ -88,4 +166,5 @@ def _blob(filesystem: Any, path: str) -> Any:
     return filesystem.service_client.get_container_client(container).get_blob_client(name)
 
 
-_COPIES: Mapping[str, Callable[[Any, str, str], None]] = {"gs": _copy_gs, "abfs": _copy_abfs}
+_COPIES: Mapping[str, Callable[[Any, str, str, str | None], None]] = {"gs": _copy_gs, "abfs": _copy_abfs}
+_REMOVALS: Mapping[str, Callable[[Any, str, str], None]] = {"gs": _remove_gs, "abfs": _remove_abfs}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from airflow_gobblin.model.work import StagedFile, Upload
 from airflow_gobblin.storage.files.base import (
     Attributes,
+    Copies,
     FileIdentity,
     Keeps,
     StagedOutput,
@@ -26,7 +27,7 @@ from airflow_gobblin.storage.files.base import (
     contained,
     each,
 )
-from airflow_gobblin.storage.files.object_copies import copy_if_absent
+from airflow_gobblin.storage.files.object_copies import ConditionalCopies, copy_if_absent
 from airflow_gobblin.storage.files.s3_uploads import S3Uploads, UploadOutput, expected_etag
 from airflow_gobblin.storage.filesystems import as_os_error
 from airflow_gobblin.storage.locations import ObjectLocation
@@ -65,6 +66,12 @@ class ObjectFiles:
     @property
     def uploads(self) -> Uploads | None:
         return self._uploads
+
+    @property
+    def copies(self) -> Copies | None:
+        if self._uploads is not None:
+            return None
+        return ConditionalCopies(self._fs, self._location.scheme, self._location.path)
 
     @property
     def moves_folders(self) -> bool:

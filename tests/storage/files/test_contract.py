@@ -9,10 +9,9 @@ import pytest
 
 from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.testing import FilesContract, FoldersContract, MemoryFiles, MemoryObjects, UploadsContract
-from tests.services.emulators import Emulator
+from tests.services.emulators import Emulator, with_conditions
 from tests.services.hdfs import Hdfs
 from tests.services.s3 import S3Server
-from tests.services.s3_proxy import Fault, running_proxy
 
 
 class TestLocalFiles(FoldersContract):
@@ -58,11 +57,9 @@ class TestAzureFiles(FilesContract):
 
 
 class TestGcsFiles(FilesContract):
-    """fake-gcs-server ignores the condition of a rewrite, which the proxy keeps in its place."""
+    """fake-gcs-server ignores the condition of a rewrite, which a proxy keeps in its place."""
 
     @pytest.fixture
     def files(self, gcs: Emulator) -> Iterator[Files]:
-        with running_proxy(gcs.endpoint) as proxy:
-            proxy.harm(Fault.REWRITE_IF_ABSENT, "POST", "rewriteTo", "ifGenerationMatch=0", times=float("inf"))
-            through = gcs.through(proxy.endpoint)
-            yield open_files(through.url(f"{gcs.create_bucket()}/lake"), through)
+        with with_conditions(gcs) as emulator:
+            yield open_files(emulator.url(f"{emulator.create_bucket()}/lake"), emulator)

@@ -1,0 +1,168 @@
+"""Mirrors to GCS and ADLS, on their emulators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.copy.conversion.converters import Gzip
+from airflow_gobblin.copy.finders import EachFolder, WholeTree
+from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep
+from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.execute import execute_commit_steps
+from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.plan import create_work_units
+from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.steps.base import StepContext
+from airflow_gobblin.steps.placing import PlaceCopyStep
+from airflow_gobblin.testing import inprocess
+from tests.copy.mirrors import content, statuses
+from tests.copy.test_mirror_s3 import write
+from tests.services.emulators import Emulator, with_conditions
+
+OPTIONS: dict[str, Any] = {"existing": Existing.UPDATE, "delete": Delete(1)}
+
+
+@pytest.fixture(params=["gcs", "azurite"])
+def emulator(request: pytest.FixtureRequest) -> Iterator[Emulator]:
+    with with_conditions(request.getfixturevalue(request.param)) as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def target(emulator: Emulator) -> str:
+    return emulator.url(f"{emulator.create_bucket()}/tree")
+
+
+NewJob = Callable[..., OpenJob]
+
+
+@pytest.fixture
+def new_job(emulator: Emulator, target: str, tmp_path: Path) -> NewJob:
+    def new(**options: Any) -> OpenJob:
+        mirror = Mirror("there", str(tmp_path / "source"), target, "unused", **{**OPTIONS, **options})
+        return inprocess.open_job(mirror, emulator)
+
+    return new
+
+
+def files_of(found: dict[str, bytes | str]) -> dict[str, bytes | str]:
+    return {path: data for path, data in found.items() if data != "/"}
+
+
+def decide(opened: OpenJob) -> RunPlan:
+    """Carry out a run up to its decisions."""
+    plan = create_work_units(opened, RunRequest("r"))
+    inprocess.extract(opened, plan, opened.connections)
+    for pack in plan.packs:
+        write_commit_steps(opened, plan, pack)
+    return plan
+
+
+def staged(opened: OpenJob) -> list[str]:
+    return [path for path in opened.files.walk("_gobblin") if "/s/" in path]
+
+
+def test_a_tree_goes_there_and_comes_back_whole(
+    emulator: Emulator, target: str, new_job: NewJob, tmp_path: Path
+) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    up = new_job(datasets=EachFolder())
+    down = inprocess.open_job(Mirror("back", target, str(copy), "unused", WholeTree(), **OPTIONS), emulator)
+    write(source / "a/one", "one")
+    write(source / "a/deep/two #1?%", "two")
+    write(source / "a/empty", "")
+    write(source / "b/three ü", "three")
+    assert statuses(inprocess.run(up)) == {"a#files": "committed", "b#files": "committed"}
+    assert statuses(inprocess.run(down)) == {"back#files": "committed"}
+    assert content(copy) == content(source)
+    assert statuses(inprocess.run(up)) == {"a#files": "idle", "b#files": "idle"}
+
+    write(source / "a/one", "one has changed")
+    (source / "b/three ü").unlink()
+    write(source / "b/four", "four")
+    assert statuses(inprocess.run(up)) == {"a#files": "committed", "b#files": "committed"}
+    assert statuses(inprocess.run(down)) == {"back#files": "committed"}
+    assert files_of(content(copy)) == files_of(content(source))
+    assert statuses(inprocess.run(up)) == {"a#files": "idle", "b#files": "idle"}
+    assert statuses(inprocess.run(down)) == {"back#files": "idle"}
+    assert staged(up) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"compare": Compare.CHECKSUM}, {"convert": (Gzip(),)}, {"keep": Keep("tp")}],
+    ids=["by checksum", "converted", "with attributes"],
+)
+def test_the_next_run_finds_nothing_to_do(options: dict[str, Any], new_job: NewJob, tmp_path: Path) -> None:
+    opened = new_job(**options)
+    for text in ("one",) if "convert" in options else ("one", "another"):  # what is converted is recognized by its time
+        write(tmp_path / "source/a/one", text)
+        assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+        assert statuses(inprocess.run(opened)) == {"there#files": "idle"}
+    (unit, *_) = (one for one in opened.journal.history("there#files").slots[-1].decision.units if one.files)
+    assert bool(unit.properties) == ("keep" in options), "what isn't kept is told"
+
+
+def test_what_somebody_else_wrote_is_neither_replaced_nor_deleted(new_job: NewJob, tmp_path: Path) -> None:
+    opened = new_job()
+    for name in ("replaced", "deleted", "kept"):
+        write(tmp_path / f"source/{name}", name)
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    write(tmp_path / "source/new", "new")
+    write(tmp_path / "source/replaced", "replaced by another one")
+    (tmp_path / "source/deleted").unlink()
+    plan = decide(opened)
+    for name, data in (("new", b"theirs"), ("replaced", b"theirs"), ("deleted", b"deleted")):
+        if name != "new":
+            opened.files.unlink(name)
+        with opened.files.create(name) as out:
+            out.write(data)
+    for pack in plan.packs:
+        execute_commit_steps(opened, plan, pack)
+    assert [opened.files.read(name) for name in ("new", "replaced", "deleted")] == [b"theirs", b"theirs", b"deleted"]
+    assert opened.journal.history("there#files").state.pending is not None
+    admin = Administration(opened.journal, opened.files, "ann")
+    assert admin.abandon("there#files", "a mistake")[0].abandoned
+    assert opened.files.read("replaced") == b"theirs"
+
+
+def test_an_abandoned_slot_is_shut_out_and_the_next_plan_does_it(new_job: NewJob, tmp_path: Path) -> None:
+    opened = new_job()
+    for name in ("replaced", "deleted"):
+        write(tmp_path / f"source/{name}", name)
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    write(tmp_path / "source/new", "new")
+    write(tmp_path / "source/replaced", "replaced by another one")
+    (tmp_path / "source/deleted").unlink()
+    plan = decide(opened)
+    steps = [*opened.journal.steps(opened.journal.history("there#files").slots[-1].decision)]
+    admin = Administration(opened.journal, opened.files, "ann")
+    assert admin.abandon("there#files", "a mistake")[0].abandoned
+    for step in steps:
+        if isinstance(step, PlaceCopyStep):
+            with pytest.raises(FileNotFoundError):
+                step.execute(StepContext(opened.files))
+    for pack in plan.packs:
+        execute_commit_steps(opened, plan, pack)
+    assert sorted(opened.files.identities(".")) == ["deleted", "replaced"]
+    assert opened.files.read("replaced") == b"replaced"
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    assert opened.files.read("new") == b"new"
+    assert opened.files.identity("deleted") is None
+    assert staged(opened) == []
+
+
+def test_a_run_that_was_killed_is_finished_by_the_next_one(new_job: NewJob, tmp_path: Path) -> None:
+    opened = new_job()
+    write(tmp_path / "source/one", "one")
+    write(tmp_path / "source/two", "two")
+    decide(opened)
+    assert statuses(inprocess.run(opened)) == {"there#files": "idle"}
+    assert [opened.files.read(name) for name in ("one", "two")] == [b"one", b"two"]

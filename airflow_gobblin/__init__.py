@@ -177,6 +177,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
     from airflow_gobblin.steps.publishing import publish_file, publish_folder
     from airflow_gobblin.storage.files.base import FileIdentity, Files, StagedOutput
+    from airflow_gobblin.tables.port import Merge, SchemaRule
 
 __all__ = [
     "YAML_SCHEMA",
@@ -271,6 +272,7 @@ __all__ = [
     "LostRaceError",
     "Manifest",
     "Matches",
+    "Merge",
     "Mirror",
     "MissingExtraError",
     "MultiLongWatermark",
@@ -314,6 +316,7 @@ __all__ = [
     "RowCheck",
     "RunLimits",
     "SchemaConflictError",
+    "SchemaRule",
     "Sink",
     "Site",
     "SnapshotSource",
@@ -474,6 +477,7 @@ _MODULES = {
     "LostRaceError": "errors",
     "Manifest": "copy.finders",
     "Matches": "rows.converters.checks",
+    "Merge": "tables.port",
     "Mirror": "mirror",
     "MissingExtraError": "errors",
     "MultiLongWatermark": "model.watermark",
@@ -517,6 +521,7 @@ _MODULES = {
     "RowCheck": "rows.converters.base",
     "RunLimits": "model.limits",
     "SchemaConflictError": "errors",
+    "SchemaRule": "tables.port",
     "Sink": "rows.sinks.base",
     "Site": "model.site",
     "SnapshotSource": "rows.sources.base",

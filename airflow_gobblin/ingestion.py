@@ -15,8 +15,8 @@ from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, Co
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.work import Limits
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
-from airflow_gobblin.rows.sinks.base import Sink
-from airflow_gobblin.rows.sources.base import OrderedSource, Source
+from airflow_gobblin.rows.sinks.base import Sink, TableSink
+from airflow_gobblin.rows.sources.base import DeclaredSource, OrderedSource, Source
 from airflow_gobblin.rows.work import RowsWork
 from airflow_gobblin.stages.outputs import Output
 
@@ -40,7 +40,8 @@ class Ingestion:
     :param seals: whether runs seal versions for stages that read what they publish: scheduled ones the ends of their data
         intervals; and, in a DAG without times, each run the moment when it was due.
     :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
-    :raises ConfigurationError: the name, the policy or a number is invalid, or a class is not registered with `wire.record`.
+    :raises ConfigurationError: the name, the policy or a number is invalid, a class is not registered with `wire.record`, or two
+        datasets have one table.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Ingestion:
                 hint="Use 'successful'; or a source that has `reads_in_order`.",
             )
         check_numbers(self, f"ingestion {self.name!r}")
+        self._check_tables()
 
     def __getitem__(self, urn: str) -> Output:
         """Return a dataset, as stages of a pipeline read it.
@@ -90,6 +92,22 @@ class Ingestion:
         :raises ConfigurationError: the URN is not valid.
         """
         return Output(self.name, urn)
+
+    def _check_tables(self) -> None:
+        """Check that no two datasets have one table, as far as they are known here; planning sees whose a table is."""
+        if not isinstance(self.sink, TableSink) or not isinstance(self.source, DeclaredSource):
+            return
+        seen: dict[str, str] = {}
+        for dataset in self.source.declared:
+            name = self.sink.table_of(dataset).name
+            other = seen.setdefault(name, dataset.urn)
+            if other != dataset.urn:
+                raise ConfigurationError(
+                    operation="use",
+                    subject=f"{name} for dataset {dataset.urn!r} of ingestion {self.name!r}",
+                    cause=f"it is the table of dataset {other!r}, too",
+                    hint="Let its name have {dataset}, which stands for the dataset's key.",
+                )
 
     @property
     def work(self) -> RowsWork:

@@ -121,7 +121,7 @@ def _check_apart(pipeline: str, jobs: Sequence[Ingestion | Stage]) -> None:
     for name in _twice(job.name for job in jobs):
         raise _refused(pipeline, f"two jobs are named {name!r}", "Give each a name of its own.")
     tables = (
-        job.writes.table(as_dataset(job.name)).name
+        job.writes.table_of(as_dataset(job.name)).name
         for job in jobs
         if isinstance(job, Stage) and isinstance(job.writes, TableSink)
     )

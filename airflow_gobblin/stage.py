@@ -15,7 +15,7 @@ from airflow_gobblin.model.channels import STATE, is_channel
 from airflow_gobblin.model.naming import check_ingestion_name, meant
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
 from airflow_gobblin.rows.sinks.base import Layout, Sink, TableSink
-from airflow_gobblin.stages.frames import FrameWork, as_dataset
+from airflow_gobblin.stages.frames import FrameWork
 from airflow_gobblin.stages.functions import Sql, StageFunction
 from airflow_gobblin.stages.outputs import Output, Readable
 from airflow_gobblin.stages.state import State
@@ -120,16 +120,13 @@ class Stage:
 
     def _check_sink(self) -> None:
         if isinstance(self.writes, TableSink):
-            if self.writes.merge_of(as_dataset(self.name)) is not None:
+            if self.writes.merge:
                 hint = "Add its rows to the table, and let a view of it give the newest; an ingestion can merge."
                 raise self._refused("its sink merges rows by their key, which no restore could take back", hint)
             return
         if getattr(self.writes, "layout", Layout.FLAT) is not Layout.FLAT:
             hint = "Leave `layout` out: the files of a version are published one by one."
             raise self._refused("its sink has a folder for each unit", hint)
-        if getattr(self.writes, "partition", ()):
-            hint = "Write a flat layout without partition columns; an ingestion's sink takes them."
-            raise self._refused("its sink has partition columns", hint)
 
     def _refused(self, cause: str, hint: str) -> ConfigurationError:
         return ConfigurationError(operation="use", subject=f"stage {self.name!r}", cause=cause, hint=hint)

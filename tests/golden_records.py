@@ -48,6 +48,7 @@ from airflow_gobblin.stages.functions import Frame, StageFunction
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import MoveStep
 from airflow_gobblin.tables.delta import DeltaLakeTable
+from airflow_gobblin.tables.port import Merge
 from airflow_gobblin.testing.memory_table import MemoryTable
 from tests.services.environment import ROOT
 from tests.test_import_direction import AIRFLOW_SIDE
@@ -100,7 +101,7 @@ SAMPLES: dict[Any, Any] = {
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt", owner="ann", group=100, permission=0o640, folder_permission=0o750),
     ParquetSink: ParquetSink("/lake"),
-    PostgresSink: PostgresSink("warehouse", "raw.{dataset}", "/work", ("id",), "changed_at"),
+    PostgresSink: PostgresSink("warehouse", "raw.{dataset}", "/work", Merge(("id",), "changed_at")),
     Range: Range(LongWatermark(3), LongWatermark(7)),
     SqlSource: SqlSource("shop_db", (ORDERS, SqlTable("customers", ExtractKind.SNAPSHOT_ONLY))),
 }

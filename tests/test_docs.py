@@ -16,8 +16,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from airflow.cli.cli_parser import get_parser
+from deltalake import DeltaTable
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
@@ -96,8 +98,38 @@ def test_authors_import_from_the_package_itself(page: Path) -> None:
     assert re.findall(r"(?:from|import) airflow_gobblin\.(?!testing import)\S+", page.read_text()) == []
 
 
-RUN = {"administration", "authoring", "dag", "flights", "module acme_log", "photos", "read", "s3"}
+RUN = {"administration", "authoring", "dag", "flights", "module acme_log", "photos", "read", "s3", "tables"}
 """The blocks that the tests of this file run."""
+
+
+def test_ingestions_into_tables(tmp_path: Path, postgres_database: str) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, cents INTEGER, updated_at INTEGER NOT NULL)")
+        database.execute("CREATE TABLE prices (id INTEGER PRIMARY KEY, cents INTEGER)")
+        database.execute("INSERT INTO orders VALUES (1, 500, 10), (2, 700, 11)")
+        database.execute("INSERT INTO prices VALUES (1, 5)")
+    with psycopg.connect(postgres_database) as warehouse:
+        warehouse.execute("CREATE SCHEMA raw")
+    defined = block("tables", tmp_path)
+    shop = Shop(tmp_path / "shop.db", warehouse=postgres_database)
+
+    def run() -> None:
+        for name in ("to_lake", "to_warehouse"):
+            ingestion: Ingestion = defined[name]
+            opened = OpenJob(ingestion, Journal.create(ingestion.journal, ingestion.name, shop), shop)
+            assert {report.status for report in inprocess.run(opened, shop).values()} == {"committed"}
+
+    run()
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute("UPDATE orders SET cents = 600, updated_at = 12 WHERE id = 1")
+        database.execute("UPDATE prices SET cents = 6")
+    database.close()
+    run()
+    with psycopg.connect(postgres_database) as warehouse:
+        assert warehouse.execute("SELECT id, cents FROM raw.orders ORDER BY id").fetchall() == [(1, 600), (2, 700)]
+        assert warehouse.execute("SELECT id, cents FROM raw.prices").fetchall() == [(1, 6)]
+    read = DeltaTable(str(tmp_path / "delta" / "orders")).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["cents"]) for row in read) == [(1, 600), (2, 700)]
 
 
 def test_a_mirror_of_files(tmp_path: Path) -> None:

@@ -118,10 +118,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "its sink has a folder for each unit",
     ),
-    "partition columns": (
-        lambda: Stage("odd", Frame("acme.odd"), {"a": raw()["flights"]}, ParquetSink("/lake/odd", partition=("a",))),
-        "its sink has partition columns",
-    ),
     "two jobs of one name": (
         lambda: Pipeline("p", (raw(), stage("one", raw()["flights"]), stage("one", raw()["weather"])), JOURNAL),
         "two jobs are named 'one'",

@@ -27,6 +27,15 @@ def check_goes_on(history: History) -> None:
         )
 
 
+def _has_all_columns(plan: Plan, planned: str, published: str) -> bool:
+    """Return whether a plan's schema has all published columns; those of a table may be wider."""
+    if plan.table is None:
+        return schema.includes(planned, published)
+    from airflow_gobblin.tables.arrow.schema_rules import holds
+
+    return holds(schema.decode(planned), schema.decode(published))
+
+
 def check_preconditions(plan: Plan, ranges: tuple[Range, ...], history: History) -> None:
     """Check that a plan still holds against the chain: generation, source, replaced units, ranges (rule 3).
 
@@ -42,7 +51,7 @@ def check_preconditions(plan: Plan, ranges: tuple[Range, ...], history: History)
         )
     if state.provenance is not None and plan.provenance is not None and state.provenance.bars(plan.provenance):
         raise _lost(plan, state.provenance.against(plan.provenance))
-    if state.schema is not None and (plan.schema is None or not schema.includes(plan.schema, state.schema)):
+    if state.schema is not None and (plan.schema is None or not _has_all_columns(plan, plan.schema, state.schema)):
         raise _lost(plan, f"{by} published a column that this plan's schema lacks or has otherwise")
     if gone := set(plan.replaces) - set(state.live):
         raise _lost(plan, f"{_retired(history, gone) or by} retired a unit that this plan replaces")

@@ -97,6 +97,40 @@ def dataset_key(urn: str) -> str:
     return f"{slug or 'dataset'}-{hashlib.sha256(urn.encode()).hexdigest()[:20]}"
 
 
+def table_key(urn: str) -> str:
+    """Return the name of a dataset in names of tables: `sales.order_items` becomes `sales__order_items`.
+
+    It has only lowercase letters, digits and `_`, begins with a letter or a digit, and `urn_of_table_key` gives the URN back.
+    Other characters are written by their number: `_x2d_` is `-`.
+    """
+    check_urn(urn)
+    return _UNLIKE_TABLES.sub(lambda found: _in_table_key(found[0], at_start=found.start() == 0), urn)
+
+
+_UNLIKE_TABLES = re.compile(
+    r"\A_|\Ax(?=[0-9a-f]+[^a-z0-9])"  # what would be an escape, or no letter, where a name begins
+    r"|_(?![a-z0-9])|(?<=\.)_|_(?=x[0-9a-f]+[^a-z0-9])"  # what would be the half of `__`, or the beginning of an escape
+    r"|[^a-z0-9_]"
+)
+_TABLE_ESCAPE = re.compile(r"\Ax([0-9a-f]+)_|_x([0-9a-f]+)_|__")
+
+
+def _in_table_key(char: str, *, at_start: bool) -> str:
+    if char == "." and not at_start:
+        return "__"
+    return f"{'' if at_start else '_'}x{ord(char):x}_"
+
+
+def urn_of_table_key(key: str) -> str:
+    """Return the URN that `table_key` made a name of."""
+
+    def char(found: re.Match[str]) -> str:
+        number = found[1] or found[2]
+        return "." if number is None else chr(int(number, 16))
+
+    return _TABLE_ESCAPE.sub(char, key)
+
+
 def dataset_id(ingestion: str, urn: str) -> str:
     """Return the id of a dataset among those of several jobs, whose names differ."""
     return f"{ingestion}/{urn}"

@@ -18,6 +18,9 @@ from airflow_gobblin.model.table import DataFile, TableTarget
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.wire import record
 
+MIB = 1 << 20
+"""The bytes of a mebibyte, in which sizes of units and files are given."""
+
 
 class ExtractKind(StrEnum):
     """How the rows of a dataset arrive from run to run."""

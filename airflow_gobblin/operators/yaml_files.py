@@ -42,8 +42,10 @@ from airflow_gobblin.operators.located_yaml import Document, Place, Problem, Unr
 from airflow_gobblin.operators.spark_options import SECRET_SETTING, SECRET_SETTING_HINT
 from airflow_gobblin.redaction import setting_shows_secret, shows_password
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
-from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.rows.sinks.base import Sink, TableSink
+from airflow_gobblin.rows.sinks.delta import DeltaSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.rows.sources.base import Source
 from airflow_gobblin.rows.sources.kafka import KafkaSource
 from airflow_gobblin.rows.sources.kafka.values import AvroValues, BytesValues, JsonValues, TextValues, ValueFormat
@@ -51,7 +53,7 @@ from airflow_gobblin.rows.sources.sql import SqlSource
 from airflow_gobblin.stages.functions import Frame, Sql, StageFunction
 from airflow_gobblin.stages.outputs import OptionalInput, Output, Readable, Whole
 
-__all__ = ["FAILED", "YAML_SCHEMA", "Builder", "folder_of", "load_files"]
+__all__ = ["FAILED", "YAML_SCHEMA", "Builder", "folder_of", "load_files", "root_key"]
 
 YAML_SCHEMA = Path(__file__).with_name("ingestions.schema.json")
 """The JSON schema of a file."""
@@ -285,12 +287,17 @@ _EXPLAINED: dict[str, Callable[[Any, Any], str]] = {
 """The message for a value that doesn't fit, by the schema's keyword."""
 
 
+def root_key(sink: Sink) -> str:
+    """Return the key under which a sink has its root."""
+    return "workspace" if isinstance(sink, TableSink) else "target"
+
+
 # --- From a valid file to its objects ------------------------------------------------------------------------------------------
 
 _BUILT_IN: dict[Any, Mapping[str, type[Any]]] = {
     Source: {"sql": SqlSource, "kafka": KafkaSource},
     ValueFormat: {"bytes": BytesValues, "text": TextValues, "json": JsonValues, "avro": AvroValues},
-    Sink: {"parquet": ParquetSink},
+    Sink: {"parquet": ParquetSink, "delta": DeltaSink, "postgres": PostgresSink},
     DatasetFinder: {
         "whole_tree": WholeTree,
         "each_folder": EachFolder,

@@ -22,9 +22,8 @@ from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.operators.located_yaml import Document, ValuePath
 from airflow_gobblin.operators.run_requests import ingestion_params
 from airflow_gobblin.operators.spark_options import SparkOptions
-from airflow_gobblin.operators.yaml_files import FAILED, Builder, folder_of, load_files
-from airflow_gobblin.rows.sources.base import Source
-from airflow_gobblin.rows.sources.sql import SqlSource
+from airflow_gobblin.operators.yaml_files import FAILED, Builder, folder_of, load_files, root_key
+from airflow_gobblin.rows.sources.base import DeclaredSource, Source
 from airflow_gobblin.storage.files import check_target
 
 __all__ = ["CronSchedule", "DagOptions", "YamlIngestion", "load_ingestions"]
@@ -138,7 +137,7 @@ def _built(document: Document, path: Path) -> YamlIngestion:
     ingestion = builder.built(Mirror if is_mirror else Ingestion, builder.arguments, ())
     if ingestion is not FAILED:
         builder.tried(("journal",), lambda: check_journal(ingestion.journal))
-        place = ("target",) if is_mirror else ("sink", *root["sink"], "target")
+        place = ("target",) if is_mirror else ("sink", *root["sink"], root_key(ingestion.sink))
         builder.tried(place, lambda: check_target(ingestion.work.workspace))
     builder.check()
     datasets = () if is_mirror else _named(ingestion.source)
@@ -148,4 +147,4 @@ def _built(document: Document, path: Path) -> YamlIngestion:
 
 def _named(source: Source) -> tuple[str, ...]:
     """Return the URNs that are known without asking the source; an author's own source may have to look them up."""
-    return tuple(table.urn for table in source.tables) if isinstance(source, SqlSource) else ()
+    return tuple(dataset.urn for dataset in source.declared) if isinstance(source, DeclaredSource) else ()

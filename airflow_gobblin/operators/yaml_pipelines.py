@@ -19,7 +19,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.operators.located_yaml import Document, ValuePath
 from airflow_gobblin.operators.pipelines import Pipeline
 from airflow_gobblin.operators.spark_options import SparkOptions
-from airflow_gobblin.operators.yaml_files import FAILED, Builder, folder_of, load_files
+from airflow_gobblin.operators.yaml_files import FAILED, Builder, folder_of, load_files, root_key
 from airflow_gobblin.operators.yaml_ingestions import DagOptions
 from airflow_gobblin.pipeline import check_published
 from airflow_gobblin.stage import Stage
@@ -101,7 +101,7 @@ def _job(document: Document, root: Builder, place: ValuePath) -> Any:
         if not is_stage:
             root.tried((*place, "journal"), lambda: check_journal(job.journal))
         key, sink = ("writes", job.writes) if is_stage else ("sink", job.sink)
-        root.tried((*place, key, *own.given[key], "target"), lambda: check_target(sink.target))
+        root.tried((*place, key, *own.given[key], root_key(sink)), lambda: check_target(sink.target))
     return job
 
 

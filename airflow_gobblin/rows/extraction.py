@@ -435,7 +435,7 @@ class _UnitRun:
                 refusals.converted(converter, rows - batch.num_rows)
         good = refusals.judge(self._job.checks, batch, tally.converted)
         tally.converted += batch.num_rows
-        return conform(good, published, self._subject)
+        return conform(good, published, self._subject, cast=self._plan.table is not None)
 
     def _write(self, rows: pa.RecordBatch, writer: Writer, refusals: Refusals) -> None:
         started = time.monotonic()
@@ -506,10 +506,12 @@ class _UnitRun:
         return f"unit {self._unit.id!r} of dataset {self._plan.urn!r}"
 
 
-def conform(batch: pa.RecordBatch, published: pa.Schema, subject: str) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, published: pa.Schema, subject: str, *, cast: bool = False) -> pa.RecordBatch:
     """Return the batch in the published schema: columns in the published order, and nulls for those that the source has lost.
 
-    :raises SchemaConflictError: a column is of another type, is not published, or has nulls and must not.
+    :param cast: whether columns take the published types: a table's, which hold those that were planned.
+    :raises SchemaConflictError: a column is of another type, is not published, or has nulls and must not; or a value can't be
+        cast.
     """
     problems = [
         f"column {name!r} is not in the published schema" for name in batch.schema.names if name not in published.names
@@ -519,7 +521,7 @@ def conform(batch: pa.RecordBatch, published: pa.Schema, subject: str) -> pa.Rec
         if wanted.name not in batch.schema.names:
             columns.append(pa.nulls(batch.num_rows, wanted.type))
         else:
-            columns.append(batch.column(wanted.name))
+            columns.append(_cast(batch.column(wanted.name), wanted, subject) if cast else batch.column(wanted.name))
         if columns[-1].type != wanted.type:
             problems.append(f"column {wanted.name!r} is {columns[-1].type} and is published as {wanted.type}")
         elif columns[-1].null_count and not wanted.nullable:
@@ -533,6 +535,20 @@ def conform(batch: pa.RecordBatch, published: pa.Schema, subject: str) -> pa.Rec
             remedy=Remedy.PLAN,
         )
     return pa.RecordBatch.from_arrays(columns, schema=published)
+
+
+def _cast(column: pa.Array, wanted: pa.Field, subject: str) -> pa.Array:
+    if column.type == wanted.type:
+        return column
+    try:
+        return column.cast(wanted.type)
+    except pa.ArrowException as error:
+        raise SchemaConflictError(
+            operation="extract",
+            subject=f"column {wanted.name!r} of {subject}",
+            cause=f"a value can't be kept as {wanted.type}: {error}",
+            hint="Cast the column in the source's `casts`, or leave such rows out.",
+        ) from error
 
 
 def _expect_columns(batch: pa.RecordBatch, planned: pa.Schema, subject: str) -> None:

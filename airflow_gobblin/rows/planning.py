@@ -17,7 +17,7 @@ from airflow_gobblin.rows.sinks.base import SizedSink, TableSink
 from airflow_gobblin.rows.source_plans import JudgedPlan, judge_plan, judge_snapshot
 from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.snapshots import check_shares_snapshots
-from airflow_gobblin.rows.tables import plan_table
+from airflow_gobblin.rows.tables import bounded, plan_table
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.storage.files.base import Files
 
@@ -46,15 +46,18 @@ def plan_rows(
     if judged is None:
         return None
     outgoing = converted_schema(work.converters, work.checks, found.schema)
-    table = None
+    table, merged_bytes, units = None, None, judged.units
     if isinstance(work.sink, TableSink):
-        table = plan_table(work.sink, dataset, outgoing, request, files, connections)
+        table = plan_table(work.sink, dataset, outgoing, found.merge, request, files, connections)
         outgoing = table.schema
+        if table.merge is not None and state.coverage.origin is not None:
+            merged_bytes = work.sink.merged_bytes
+            units = bounded(units, merged_bytes, limits, table.target.table.name)
     else:
         published = schema.decode(state.schema) if state.schema else None
         outgoing = work.sink.schema(outgoing, published, urn)
     return WorkPlan(
-        judged.units,
+        units,
         work.sink.folder(dataset),
         RowsBinding(
             schema.encode(found.schema),
@@ -62,6 +65,7 @@ def plan_rows(
             in_order,
             None if table is None else table.merge,
             None if table is None else table.change,
+            merged_bytes,
         ),
         schema.encode(outgoing),
         judged.planned,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ class RowsBinding:
     :param in_order: whether units are read in the order of their positions, so that one that fails can be published in part.
     :param merge: how the rows take the place of others in a table.
     :param table_schema: the columns that the commit gives the table, encoded; `None`: it keeps its own.
+    :param merged_bytes: the most bytes that may be merged; `None`: there is no bound.
     """
 
     source_schema: str
@@ -53,6 +54,7 @@ class RowsBinding:
     in_order: bool = False
     merge: Merge | None = None
     table_schema: str | None = None
+    merged_bytes: int | None = None
 
     @staticmethod
     def of(plan: Plan) -> RowsBinding:
@@ -92,8 +94,9 @@ class RowsWork:
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The source's connections."""
-        return self.source.connection_ids
+        """The source's connections, and those of the sink's tables."""
+        of_tables = self.sink.connection_ids if isinstance(self.sink, TableSink) else ()
+        return tuple(dict.fromkeys((*self.source.connection_ids, *of_tables)))
 
     @property
     def source_identity(self) -> str:
@@ -151,6 +154,21 @@ class RowsWork:
             self, plan, unit, attempt.id, attempt.files, attempt.folder, attempt.connections, attempt.snapshot
         )
 
+    def judge(
+        self,
+        plan: Plan,
+        published: Callable[[], Iterable[tuple[WorkUnit, UnitResult]]],
+        files: Files,
+        connections: GuardedConnections,
+    ) -> None:
+        """Judge whether rows that are to be merged can be."""
+        if RowsBinding.of(plan).merge is not None:
+            from airflow_gobblin.rows.tables import judge_merge
+
+            assert isinstance(self.sink, TableSink)
+            named = (file for _, result in published() for file in result.data_files)
+            judge_merge(self.sink, plan, named, files, connections)
+
     def publish(
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
     ) -> Iterable[CommitStep]:
@@ -183,7 +201,7 @@ class RowsWork:
 
     def table_of(self, dataset: DatasetLike) -> TableRecord | None:
         """Return the table of a dataset, if the sink has tables."""
-        return self.sink.table(_of_rows(dataset)) if isinstance(self.sink, TableSink) else None
+        return self.sink.table_of(_of_rows(dataset)) if isinstance(self.sink, TableSink) else None
 
     def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
         """Tell the source how far a dataset is published, if it wants to know."""

@@ -20,6 +20,7 @@ from airflow_gobblin.model.table import Owner
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, StagedFile, WorkUnit
 from airflow_gobblin.rows.sinks.base import Sink, TableSink
+from airflow_gobblin.rows.sinks.partitions import partition_folder_of
 from airflow_gobblin.stages.ddl import check_declared
 from airflow_gobblin.stages.functions import StageFunction
 from airflow_gobblin.stages.outputs import Input
@@ -155,7 +156,7 @@ class FrameWork:
     @property
     def table(self) -> TableRecord | None:
         """The table that its rows go to; `None`: they go to files."""
-        return self.sink.table(as_dataset(self.stage)) if isinstance(self.sink, TableSink) else None
+        return self.sink.table_of(as_dataset(self.stage)) if isinstance(self.sink, TableSink) else None
 
     def table_of(self, dataset: DatasetLike) -> TableRecord | None:
         """Return its table, if it has one."""
@@ -311,11 +312,17 @@ class FrameWork:
             for channel in (ROWS, *(made.name for made in result.channels)):
                 name = unit_of(unit.id, channel)
                 for file in result.files_of(channel):
-                    yield publish_file(file, published_path(plan, channel, file), name, files)
+                    depth = self._partition_depth if channel == ROWS else 0
+                    yield publish_file(file, published_path(plan, channel, file, depth), name, files)
         if plan.table is not None:
             from airflow_gobblin.rows.tables import commit_step
 
             yield commit_step(plan, results, files, staging)
+
+    @property
+    def _partition_depth(self) -> int:
+        """How many partition columns its rows have."""
+        return len(getattr(self.sink, "partition", ()))
 
 
 def published_stem(plan: Plan, channel: str) -> str:
@@ -324,7 +331,13 @@ def published_stem(plan: Plan, channel: str) -> str:
     return f"{folder}/{plan.token}-"
 
 
-def published_path(plan: Plan, channel: str, file: StagedFile) -> str:
-    """Return the published path of a staged file: an upload has it already, another file its last part."""
-    stem = published_stem(plan, channel)
-    return file.path if file.path.startswith(stem) else stem + posixpath.basename(file.path)
+def published_path(plan: Plan, channel: str, file: StagedFile, depth: int) -> str:
+    """Return the published path of a staged file: an upload has it already, another file its last part, and the folder of its
+    partition.
+
+    :param depth: the number of partition columns.
+    """
+    if file.upload is not None:
+        return file.path
+    folder, _, token = published_stem(plan, channel).rpartition("/")
+    return f"{folder}/{partition_folder_of(file.path, depth)}{token}{posixpath.basename(file.path)}"

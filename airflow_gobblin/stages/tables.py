@@ -17,7 +17,8 @@ from airflow_gobblin.model.work import Dataset
 from airflow_gobblin.rows.sinks.base import Sink, TableSink
 from airflow_gobblin.rows.tables import check_look
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.port import table_of
+from airflow_gobblin.tables.arrow.schema_rules import decide
+from airflow_gobblin.tables.port import SchemaRule, table_of
 
 __all__ = ["FoundTable", "found_table", "planned_table"]
 
@@ -67,7 +68,7 @@ def found_table(
     before = plan.table if plan.table.id else None
     check_look(look, owner, plan.table.table, before, made=True)
     assert look.schema is not None
-    schema = sink.schema(made, look.schema, dataset.urn)
+    schema = decide(look.schema, made, SchemaRule.REFUSE, dataset.urn).schema
     if {*schema.names} != {*look.schema.names}:
         more = ", ".join(name for name in schema.names if name not in look.schema.names)
         raise SchemaConflictError(

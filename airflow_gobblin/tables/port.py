@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Change",
+    "ChangesColumnsApart",
     "ColumnStatistics",
     "Count",
     "DataFile",
@@ -45,6 +47,7 @@ __all__ = [
     "OpenTable",
     "Owner",
     "PartitionField",
+    "SchemaRule",
     "SlotOfStep",
     "Table",
     "TableRecord",
@@ -72,6 +75,17 @@ class PartitionField:
         return f"{self.transform}({f'{self.width}, ' if self.width else ''}{self.column})"
 
 
+class SchemaRule(StrEnum):
+    """What may change of the columns of a table. `tables/arrow/schema_rules.py` decides by it."""
+
+    REFUSE = "refuse"
+    """Nothing but a new column that can be null."""
+    ADD = "add"
+    """Also a new column that the source says is never null: it is added as one that can be null, since older rows have none."""
+    WIDEN = "widen"
+    """What `ADD` allows; and a column takes a wider type of its kind, and nulls, where the format can do that to a table."""
+
+
 @dataclass(frozen=True)
 class Merge:
     """How rows take the place of those with their key: of a key, the newest version stays.
@@ -84,6 +98,16 @@ class Merge:
     keys: tuple[str, ...]
     delta: str | None = None
     positions: tuple[str, ...] = ()
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The columns by which two rows of a key are compared, in order, each once."""
+        return tuple(dict.fromkeys((*(() if self.delta is None else (self.delta,)), *self.positions)))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns to merge by."""
+        return tuple(dict.fromkeys((*self.keys, *self.versions)))
 
 
 @dataclass(frozen=True)
@@ -215,6 +239,17 @@ class OpenTable(Protocol):
     def files(self) -> Iterator[str]:
         """Yield the data files that the table has now: those at its location by their paths below it, others by absolute paths or
         URLs. There are none where a commit takes the rows.
+        """
+
+
+@runtime_checkable
+class ChangesColumnsApart(Protocol):
+    """An open table whose columns can't be changed by the commit that merges rows: they are when it is planned, before."""
+
+    def change_columns(self, look: Look, owner: Owner, schema: pa.Schema) -> None:
+        """Give the table the columns of a schema, in one atomic act that changes nothing else.
+
+        :raises TableMovedError: as `OpenTable.commit`.
         """
 
 

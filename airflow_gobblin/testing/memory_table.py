@@ -19,17 +19,17 @@ import pyarrow.parquet as pq
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import NotFoundError, TableError, TableMovedError
-from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.table import DataFile, Mark, Owner
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import digest, record
 from airflow_gobblin.model.work import Dataset, StagedFile, UnitResult
+from airflow_gobblin.rows.sinks.tables import SchemaRules, named, rule_of, rules_of
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField
+from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField, SchemaRule
 
 __all__ = ["MemoryTable", "MemoryTableSink"]
 
@@ -339,41 +339,54 @@ class MemoryTableSink:
     :param workspace: the target root of the ingestion.
     :param name: the name of each dataset's table: `{dataset}` stands for its key.
     :param location: where data files stay, see `MemoryTable`; `{dataset}` as in the name.
-    :param keys: merge by these columns; empty: add.
-    :param delta: the column by which versions are compared.
+    :param merge: whether rows are merged, and by which columns; `True`: by those that the source knows.
+    :param schema_rule: what may change of a table's columns.
+    :param merged_bytes: see `TableSink`.
     """
 
     workspace: str
     name: str
     location: str = ""
-    keys: tuple[str, ...] = ()
-    delta: str | None = None
+    merge: Merge | bool = False
+    schema_rule: SchemaRules = SchemaRule.REFUSE
+    merged_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema_rule", rules_of(self.schema_rule))
 
     @property
     def target(self) -> str:
         """The workspace."""
         return self.workspace
 
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
     def folder(self, dataset: Dataset) -> str:
         """Return the folder of its dead letters."""
         return dataset_key(dataset.urn)
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
-        """Return the columns to publish: new nullable ones are added."""
-        return schemas.evolve(published, planned, urn)
+        """Return the columns as they are: it holds all."""
+        return planned
 
-    def table(self, dataset: Dataset) -> MemoryTable:
+    def table_of(self, dataset: Dataset) -> MemoryTable:
         """Return its table."""
-        key = dataset_key(dataset.urn)
-        return MemoryTable(self.name.replace("{dataset}", key), self.location.replace("{dataset}", key))
+        return MemoryTable(named(self.name, dataset.urn), named(self.location, dataset.urn))
 
     def partition_of(self, dataset: Dataset) -> tuple[PartitionField, ...]:
         """Return none."""
         return ()
 
-    def merge_of(self, dataset: Dataset) -> Merge | None:
-        """Return how its rows are merged."""
-        return Merge(self.keys, self.delta) if self.keys else None
+    def rule_of(self, dataset: Dataset) -> SchemaRule:
+        """Return what may change of its table's columns."""
+        return rule_of(self.schema_rule, dataset.urn)
+
+    def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
+        """Return that it does: rows have no types here."""
+        return True
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> _MemoryTableWriter:
         """Start a unit's data file."""

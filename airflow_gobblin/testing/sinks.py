@@ -16,7 +16,7 @@ import pytest
 from airflow_gobblin.errors import SchemaConflictError, StepLostError
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import Plan
-from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, UnitResult, UnitState
+from airflow_gobblin.model.work import MIB, Dataset, Extract, ExtractKind, UnitResult, UnitState
 from airflow_gobblin.rows.sinks.base import Sink, Writer
 from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
@@ -29,7 +29,6 @@ __all__ = ["SinkContract"]
 
 DATASET = Dataset("main.orders", Extract(ExtractKind.APPEND_ONLY, "main", "orders"))
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-MIB = 1 << 20
 MEMORY = 128 * MIB
 """The most memory that a writer may take, whatever its unit has."""
 

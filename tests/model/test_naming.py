@@ -14,6 +14,8 @@ from airflow_gobblin.model.naming import (
     dataset_label,
     meant,
     shown,
+    table_key,
+    urn_of_table_key,
     visible,
 )
 
@@ -41,6 +43,21 @@ def test_every_urn_has_a_key_of_its_own() -> None:
     known = [*hostile, *(dataset_key(urn) for urn in hostile)]
     keys = {dataset_key(urn).lower() for urn in set(known)}
     assert len(keys) == len(set(known))
+
+
+@given(urns | st.text("ax_.5fA-", min_size=1, max_size=12))
+@example("xab.c")
+@example("a_x5f_b")
+def test_a_key_for_tables_has_no_dots_and_gives_the_urn_back(urn: str) -> None:
+    key = table_key(urn)
+    assert set(key) <= set("abcdefghijklmnopqrstuvwxyz0123456789_")
+    assert key[0] != "_"
+    assert urn_of_table_key(key) == urn
+
+
+def test_a_key_for_tables_is_as_people_name_them() -> None:
+    assert table_key("sales.order_items") == "sales__order_items"
+    assert table_key("Orders-2") == "x4f_rders_x2d_2"
 
 
 def test_every_urn_has_a_label_of_its_own_that_can_be_shown() -> None:

@@ -55,14 +55,17 @@ from airflow_gobblin.plugins.timetables import DatasetCronTimetable
 from airflow_gobblin.rows.converters.base import OnBadRow
 from airflow_gobblin.rows.converters.checks import InRange, Matches, NotNull
 from airflow_gobblin.rows.converters.columns import AddColumn, DropColumns, RenameColumns
-from airflow_gobblin.rows.sinks.base import Layout
+from airflow_gobblin.rows.sinks.base import Layout, Sink
+from airflow_gobblin.rows.sinks.delta import DeltaSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.rows.sources.kafka import Isolation, KafkaSource, OutOfRange, Start
 from airflow_gobblin.rows.sources.kafka.values import AvroValues, BytesValues, JsonValues, TextValues, ValueFormat
 from airflow_gobblin.rows.sources.sql import Predicate, SqlSource, SqlTable
 from airflow_gobblin.stage import Stage
 from airflow_gobblin.stages.functions import Frame, Sql
 from airflow_gobblin.stages.outputs import OptionalInput, Readable, Whole
+from airflow_gobblin.tables.port import Merge, SchemaRule
 from tests.services.environment import ROOT
 
 DEFINITIONS = json.loads(YAML_SCHEMA.read_text())["$defs"]
@@ -272,6 +275,52 @@ dag:
     with DAG(**shop.dag.arguments()) as dag:
         GobblinIngestion(shop.ingestion, spark=shop.spark)
     assert dag.get_task("shop.finish").retry_delay == timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "sink"),
+    [
+        (
+            "delta: {location: '/lake/{dataset}', workspace: /work, merge: true}",
+            DeltaSink("/lake/{dataset}", "/work", merge=True),
+        ),
+        (
+            (
+                "delta: {location: '/lake/{dataset}', workspace: /work, partition: [day], sort: [id], schema_rule: add, "
+                "merge: {keys: [id], delta: at, positions: [n]}, file_bytes: 7, compression_level: 3}"
+            ),
+            DeltaSink(
+                "/lake/{dataset}", "/work", ("day",), Merge(("id",), "at", ("n",)), SchemaRule.ADD, 7, 3, ("id",)
+            ),
+        ),
+        (
+            "postgres: {conn_id: warehouse, table: 'raw.{dataset}', workspace: /work, schema_rule: {customers: widen}}",
+            PostgresSink("warehouse", "raw.{dataset}", "/work", schema_rule={"customers": SchemaRule.WIDEN}),
+        ),
+    ],
+)
+def test_all_that_a_file_can_say_of_tables(load: Load, given: str, sink: Sink) -> None:
+    (one,) = load(LEAST.replace("parquet: {target: /lake/shop}", given))
+    assert one.ingestion.sink == sink  # type: ignore[union-attr]
+    with DAG(**one.dag.arguments()):
+        GobblinIngestion(one.ingestion, spark=one.spark)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("delta: {location: '/lake/{dataset}', workspace: work}", r"sink\.delta\.workspace: "),
+        ("delta: {location: '/lake/{datset}', workspace: /work}", r"sink\.delta: .*{datset} stands for nothing"),
+        (
+            "postgres: {conn_id: w, table: c, workspace: /work, schema_rule: change}",
+            "expected 'refuse', 'add' or 'widen', found 'change'",
+        ),
+        ("postgres: {conn_id: w, table: c, workspace: /work, merge: {delta: at}}", "there is no 'keys'"),
+    ],
+)
+def test_tables_that_cannot_be_are_refused_with_their_place(load: Load, given: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        load(LEAST.replace("parquet: {target: /lake/shop}", given))
 
 
 def test_all_that_a_file_can_say_of_topics(load: Load) -> None:
@@ -573,6 +622,8 @@ CLASSES: tuple[type[Any], ...] = (
     SqlTable,
     Predicate,
     ParquetSink,
+    DeltaSink,
+    PostgresSink,
     Batch,
     Limits,
     RenameColumns,
@@ -665,7 +716,7 @@ def expect_type(cls: type[Any], name: str, hint: Any, schema: Mapping[str, Any])
     assert said == expected, name
     for option in options_of(hint):
         if isinstance(option, type) and issubclass(option, Enum) and datetime not in options_of(hint):
-            assert schema["enum"] == [member.value for member in option]
+            assert schema.get("then", schema)["enum"] == [member.value for member in option]
         if option is timedelta:
             assert (set(schema["properties"]), schema["additionalProperties"]) == (DURATION, False)
         if get_origin(option) is tuple:
@@ -677,7 +728,9 @@ def expect_type(cls: type[Any], name: str, hint: Any, schema: Mapping[str, Any])
             assert given == json_types(element)
         if get_origin(option) is not None and issubclass(get_origin(option), Mapping):
             value = get_args(option)[1]
-            known = {"type": "string"} if value is str else {"$ref": "#/$defs/Reads"} if name == "reads" else None
+            known: Any = {"type": "string"} if value is str else {"$ref": "#/$defs/Reads"} if name == "reads" else None
+            if isinstance(value, type) and issubclass(value, Enum):
+                known = {"enum": [member.value for member in value]}
             assert schema.get("additionalProperties") == known
 
 
@@ -979,19 +1032,23 @@ def test_every_block_of_the_page_is_run() -> None:
 
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = dict(BLOCKS)
-    for name in (*(f"ingestions/{one}.yaml" for one in ("shop", "clicks", "events", "photos")), "ingestions.py"):
+    for name in (
+        *(f"ingestions/{one}.yaml" for one in ("shop", "clicks", "events", "photos", "raw")),
+        "ingestions.py",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(blocks[name])
     defined: dict[str, Any] = {"__file__": str(tmp_path / "ingestions.py")}
     exec(compile(blocks["ingestions.py"], "ingestions.py", "exec"), defined)
     assert defined["dag"].dag_id == "shop"
     assert {"shop.verify_recover", "shop.finish"} <= set(defined["dag"].task_ids)
-    clicks, events, photos, shop = load_ingestions("ingestions/*.yaml", relative_to=tmp_path)
+    clicks, events, photos, raw, shop = load_ingestions("ingestions/*.yaml", relative_to=tmp_path)
     assert isinstance(events.ingestion.source, KafkaSource)
     assert events.ingestion.source.values.on_bad is OnBadRow.DEAD_LETTER
     twin: dict[str, Any] = {}
     exec(compile(blocks["shop.py"], "shop.py", "exec"), twin)
     assert shop.ingestion == twin["shop"]
+    assert isinstance(raw.ingestion.sink, PostgresSink)  # type: ignore[union-attr]
     assert isinstance(photos.ingestion, Mirror)
     assert photos.ingestion.datasets == Ready(EachFolder())
     tables = clicks.ingestion.source.tables  # type: ignore[union-attr]

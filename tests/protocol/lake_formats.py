@@ -23,11 +23,12 @@ from typing import Any
 import psycopg
 
 from airflow_gobblin.connections import Connections, NoConnections
-from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.naming import table_key
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.rows.sinks.delta import DeltaSink
 from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.tables.delta import DeltaLakeTable
+from airflow_gobblin.tables.port import Merge
 from airflow_gobblin.tables.postgres import PostgresTable
 from airflow_gobblin.testing.tables import SCHEMA
 from tests.protocol.lake_histories import Format, Read, run_and_die
@@ -38,7 +39,7 @@ COLUMNS = ", ".join(SCHEMA.names)
 
 def merging(urn: str) -> dict[str, Any]:
     """Return the options of a sink that merges orders: of each key the row with the highest position stays."""
-    return {"keys": ("id",), "delta": "position"} if urn == ORDERS else {}
+    return {"merge": Merge(("id",), "position")} if urn == ORDERS else {}
 
 
 def duckdb_with(*extensions: str) -> Any:
@@ -70,7 +71,7 @@ class DeltaFormat:
         return DeltaSink(f"{self.place}/{{dataset}}", workspace, **merging(urn))
 
     def _folder(self, urn: str) -> str:
-        return f"{self.place}/{dataset_key(urn)}"
+        return f"{self.place}/{table_key(urn)}"
 
     @cached_property
     def readers(self) -> Mapping[str, Read]:
@@ -116,16 +117,16 @@ class PostgresFormat:
         psql = Path(os.environ["POSTGRES_BIN"], "psql")
 
         def by_psql(urn: str) -> Counter[Row]:
-            command = f'COPY (SELECT {COLUMNS} FROM public."{dataset_key(urn)}") TO STDOUT WITH CSV'
+            command = f'COPY (SELECT {COLUMNS} FROM public."{table_key(urn)}") TO STDOUT WITH CSV'
             done = subprocess.run([psql, self.place, "-c", command], check=True, capture_output=True, text=True)
             return Counter(map(_typed, csv.reader(io.StringIO(done.stdout))))
 
         def by_psycopg(urn: str) -> Counter[Row]:
             with psycopg.connect(self.place) as connection:
-                return Counter(connection.execute(f'SELECT {COLUMNS} FROM public."{dataset_key(urn)}"').fetchall())
+                return Counter(connection.execute(f'SELECT {COLUMNS} FROM public."{table_key(urn)}"').fetchall())
 
         def by_duckdb(urn: str) -> Counter[Row]:
-            return Counter(duck.execute(f'SELECT {COLUMNS} FROM warehouse.public."{dataset_key(urn)}"').fetchall())
+            return Counter(duck.execute(f'SELECT {COLUMNS} FROM warehouse.public."{table_key(urn)}"').fetchall())
 
         return {"psql": by_psql, "psycopg": by_psycopg, "DuckDB": by_duckdb}
 

@@ -251,7 +251,7 @@ class Lake:
         """The table of a dataset, open."""
         sink = self.of.sink(urn, str(self._folder("work", urn)))
         assert isinstance(sink, TableSink)
-        record = sink.table(Dataset(urn, Extract(KINDS[urn], "test", urn)))
+        record = sink.table_of(Dataset(urn, Extract(KINDS[urn], "test", urn)))
         return table_of(record).open(self.of.connections, self.files(urn))
 
 

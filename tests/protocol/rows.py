@@ -46,6 +46,7 @@ from airflow_gobblin.rows.sources.base import (
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files, StagedOutput
+from airflow_gobblin.tables.port import Merge
 from tests.protocol.acts import Fences, stage_ticket, with_acts
 from tests.protocol.topics import Log, plan_log, read_log, resolve_log
 
@@ -156,7 +157,7 @@ class RowSource:
         planned = Range(LongWatermark(low), LongWatermark(pieces[-1][1])) if pieces else None
         kept_from = None if table.kept_from is None else LongWatermark(table.kept_from)
         backlog = table.backlog(sum(high - low for low, high in pieces), request.now)
-        return DatasetPlan(units, SCHEMA, planned, kept_from, Consistency.UNCHANGING, backlog)
+        return DatasetPlan(units, SCHEMA, planned, kept_from, Consistency.UNCHANGING, backlog, Merge(("row",)))
 
     def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
         """Its bounds are positions, or seconds that are."""

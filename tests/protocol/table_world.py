@@ -35,7 +35,6 @@ from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, 
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.tables.commit import DATA_FOLDER
-from airflow_gobblin.tables.port import Merge
 from airflow_gobblin.testing import memory_table
 from airflow_gobblin.testing.memory_files import MemoryFiles
 from airflow_gobblin.testing.memory_table import MemoryTable, MemoryTableSink
@@ -111,15 +110,6 @@ def source(urns: Iterable[str], rows: int, version: int = 0) -> ColumnRows:
     return ColumnRows(tuple(tables))
 
 
-@record("test.merging_memory_table_sink")
-@dataclass(frozen=True)
-class MergingSink(MemoryTableSink):
-    """A sink that merges those datasets that can be merged."""
-
-    def merge_of(self, dataset: Dataset) -> Merge | None:
-        return MERGE if dataset.extract.kind is ExtractKind.SNAPSHOT_APPEND else None
-
-
 @dataclass
 class TableWorld:
     """A journal, a workspace and tables, and what somebody else did to these.
@@ -144,13 +134,13 @@ class TableWorld:
             self.urns = tuple(urn for urn in self.urns if urn != ORDERS)
 
     @property
-    def sink(self) -> MergingSink:
+    def sink(self) -> MemoryTableSink:
         location = f"{self.location}/{{dataset}}" if self.location else ""
-        return MergingSink(self.files.root, f"{self.name}.{{dataset}}", location)
+        return MemoryTableSink(self.files.root, f"{self.name}.{{dataset}}", location, MERGE)
 
     def table(self, urn: str) -> MemoryTable:
         """The table of a dataset."""
-        return self.sink.table(Dataset(urn, Extract(KINDS[urn], "test", urn)))
+        return self.sink.table_of(Dataset(urn, Extract(KINDS[urn], "test", urn)))
 
     def state(self, urn: str) -> memory_table._State | None:
         """What its table is; `None` if there is none."""

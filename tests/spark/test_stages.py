@@ -391,6 +391,26 @@ def test_a_state_that_cannot_be_kept_fails_by_name(totals: SparkTotals, function
     assert len(totals.states()) == (function == "fickle_state")
 
 
+class Partitioned(Diamond):
+    """Stages whose rows have partition columns, which other stages read."""
+
+    def sink(self, name: str) -> ParquetSink:
+        return ParquetSink(f"{self.folder}/{name}", partition=() if name == "raw" else ("number",))
+
+
+def test_the_rows_of_a_stage_lie_in_the_folders_of_their_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = Partitioned(spark, tmp_path)
+    pipeline.grow(3, 3)
+    pipeline.rest()
+    pipeline.check()
+    folders = {path.parent.relative_to(tmp_path) for path in tmp_path.glob("one/one/*/*.parquet")}
+    assert {str(folder) for folder in folders} == {f"one/one/number={number}" for number in range(3)}
+    pipeline.rewind("a", 2)
+    pipeline.grow(0, 0)
+    pipeline.rest()
+    pipeline.check()
+
+
 class Split(Diamond):
     """A stage with a channel, and one that reads its rows and the channel."""
 

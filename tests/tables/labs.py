@@ -62,7 +62,7 @@ class TableLab(Lab):
 
     def table(self, urn: str) -> TableRecord:
         """Return the table of a dataset."""
-        found: TableRecord = self.ingestion.sink.table(  # type: ignore[attr-defined]
+        found: TableRecord = self.ingestion.sink.table_of(  # type: ignore[attr-defined]
             Dataset(urn, Extract(ExtractKind.APPEND_ONLY, "", urn))
         )
         return found

@@ -57,7 +57,7 @@ def new_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Lab
 def table_of(lab: Lab, table: Table) -> MemoryTable:
     sink, (dataset,) = lab.ingestion.sink, [d for d in lab.ingestion.source.datasets(None) if d.urn == table.urn]  # type: ignore[arg-type]
     assert isinstance(sink, MemoryTableSink)
-    return sink.table(dataset)
+    return sink.table_of(dataset)
 
 
 def rows(lab: Lab, table: Table) -> Counter[str]:
@@ -105,7 +105,7 @@ def test_a_rewind_takes_units_out_by_a_commit(new_lab: Callable[..., Lab]) -> No
 
 def test_what_is_merged_refuses_rewind_and_replace_by_name(new_lab: Callable[..., Lab], tmp_path: Path) -> None:
     table = replace(A, extract=ExtractKind.SNAPSHOT_APPEND)
-    lab = new_lab(table, keys=("row",))
+    lab = new_lab(table, merge=True)
     if table_of(lab, table).location:
         lab.ingestion = replace(lab.ingestion, sink=replace(lab.ingestion.sink, location=""))  # type: ignore[type-var]
     lab.run()
@@ -285,7 +285,7 @@ def test_a_pending_commit_is_shown_with_its_status(new_lab: Callable[..., Lab]) 
 
 
 def test_a_stage_refuses_a_table_that_merges(tmp_path: Path) -> None:
-    sink = MemoryTableSink(str(tmp_path), "{dataset}", keys=("row",))
+    sink = MemoryTableSink(str(tmp_path), "{dataset}", merge=True)
     with pytest.raises(ConfigurationError, match="merges rows by their key"):
         Stage("stage", Frame("none"), {"flights": Output("raw", "flights")}, sink)
 

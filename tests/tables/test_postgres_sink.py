@@ -60,7 +60,7 @@ class Warehouse(Lab):
         sink, (dataset,) = self.ingestion.sink, [d for d in self.ingestion.source.datasets(self) if d.urn == table.urn]
         assert isinstance(sink, PostgresSink)
         with psycopg.connect(self._url) as connection:
-            found = connection.execute(f"SELECT row FROM {sink.table(dataset).quoted}").fetchall()
+            found = connection.execute(f"SELECT row FROM {sink.table_of(dataset).quoted}").fetchall()
         return Counter(row[0].rstrip(" ") for row in found)
 
     @property
@@ -132,7 +132,7 @@ def test_a_run_that_died_before_or_after_its_commit_is_finished_by_the_next(
 
 def test_rows_are_merged_by_their_key(new_lab: Callable[..., Warehouse]) -> None:
     table = replace(A, extract=ExtractKind.SNAPSHOT_APPEND)
-    lab = new_lab(table, keys=("row",))
+    lab = new_lab(table, merge=True)
     lab.run(request=up_to(5))
     lab.run()
     assert lab.table_rows(table) == table.all_rows()
@@ -150,14 +150,14 @@ def test_a_schema_that_is_not_there_is_told_by_name(new_lab: Callable[..., Wareh
 
 def test_what_it_cannot_be_is_refused() -> None:
     for bad in (
-        {"delta": "at"},
+        {"table": "raw.{datset}"},
         {"schema_rule": "widen everything"},
         {"file_bytes": 0},
-        {"table_name": "_gobblin.{dataset}"},
-        {"table_name": "raw." + "x" * 64},
+        {"table": "_gobblin.{dataset}"},
+        {"table": "raw." + "x" * 64},
     ):
         with pytest.raises(ConfigurationError):
-            PostgresSink(**{"conn_id": "w", "table_name": "raw.{dataset}", "workspace": "/work"} | bad)
+            PostgresSink(**{"conn_id": "w", "table": "raw.{dataset}", "workspace": "/work"} | bad)
 
 
 def test_a_column_that_it_cannot_hold_is_refused() -> None:

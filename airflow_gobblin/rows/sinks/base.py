@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.table import DataFile, TableRecord
     from airflow_gobblin.steps.base import CommitStep
-    from airflow_gobblin.tables.port import Merge, PartitionField
+    from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
 
 FILES_PER_FOLDER = 10_000
 """The most files of a folder that is published whole: one step must fit in memory, and in a record. Larger ones go file by
@@ -109,18 +109,34 @@ class Sink(Protocol):
 class TableSink(Protocol):
     """A sink whose destination is a table: also a `Sink`, whose target is the workspace, and whose `publish` isn't called.
 
-    Its `open` gets the files of the table's location, as `staged` the folder of this unit's data files alone, and as `published`
-    the unit's id. Its writer is a `TableWriter`.
+    Its `schema` is only asked for a first schema: the columns as the format holds them. How those of a table may change is
+    decided by `rule_of` and `widens`. Its `open` gets the files of the table's location, as `staged` the folder of this unit's
+    data files alone, and as `published` the unit's id. Its writer is a `TableWriter`.
     """
 
-    def table(self, dataset: Dataset) -> TableRecord:
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The connections that its tables take to be opened, or written to."""
+
+    @property
+    def merge(self) -> Merge | bool:
+        """Whether rows are merged by key: as the source tells, or as said here. It is for what is loaded by snapshot-append."""
+
+    @property
+    def merged_bytes(self) -> int | None:
+        """The most bytes that one slot merges into a table that has rows; `None`: there is no bound."""
+
+    def table_of(self, dataset: Dataset) -> TableRecord:
         """Return the record that names the dataset's table."""
 
     def partition_of(self, dataset: Dataset) -> tuple[PartitionField, ...]:
         """Return the partition that the table is created with."""
 
-    def merge_of(self, dataset: Dataset) -> Merge | None:
-        """Return how rows take the place of others; `None`: they are added."""
+    def rule_of(self, dataset: Dataset) -> SchemaRule:
+        """Return what may change of the table's columns."""
+
+    def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
+        """Return whether the format can change a column of a table so that it has a wider type, or takes nulls."""
 
 
 class TableWriter(Writer, Protocol):

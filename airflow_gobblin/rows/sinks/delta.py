@@ -6,22 +6,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import Dataset, UnitResult
+from airflow_gobblin.model.work import MIB, Dataset, UnitResult
 from airflow_gobblin.rows.sinks.base import TableWriter
+from airflow_gobblin.rows.sinks.tables import SchemaRules, named, rule_of, rules_of
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.delta import DeltaLakeTable
-from airflow_gobblin.tables.port import Merge, PartitionField
+from airflow_gobblin.tables.delta import MERGED_BYTES, DeltaLakeTable
+from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_gobblin.model.plan import Plan
-
-MIB = 1 << 20
 
 
 @record("delta_sink")
@@ -33,30 +32,30 @@ class DeltaSink:
         `{dataset}` stands for the dataset's key. An ingestion of several datasets needs it.
     :param workspace: where plans, claims and lists of staged files are, apart from the table: a location of the same kinds.
     :param partition: the columns that a new table is partitioned by.
-    :param keys: the columns of a key: of each the newest version stays. Empty: rows are added.
-    :param delta: the column by which versions of a key are compared; two equal ones in one slot are refused.
+    :param merge: whether rows are merged: of each primary key the newest version stays. `True`: by the keys that the source
+        knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.
+    :param schema_rule: what may change of a table's columns: they can be added, and not be widened.
     :param file_bytes: the file size to aim at.
     :param compression_level: of zstd, 1 (fast) to 22 (small).
-    :param sort: the columns that rows are sorted by within the row groups of a file.
+    :param sort: the columns that the rows of each file are sorted by; such a file takes at most 64 MiB of rows, as in memory.
     """
 
     location: str
     workspace: str
     partition: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    delta: str | None = None
+    merge: Merge | bool = False
+    schema_rule: SchemaRules = SchemaRule.REFUSE
     file_bytes: int = 128 * MIB
     compression_level: int = 1
     sort: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("partition", "keys", "sort"):
+        for name in ("partition", "sort"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        self._table("x")
+        object.__setattr__(self, "schema_rule", rules_of(self.schema_rule))
+        DeltaLakeTable(named(self.location, "dataset"))
         if self.file_bytes <= 0 or not 1 <= self.compression_level <= 22:
             cause = "file_bytes or compression_level is out of its range"
-        elif self.delta is not None and not self.keys:
-            cause = "it has a delta column, and no keys to merge by"
         elif len(set(self.partition)) < len(self.partition):
             cause = "it names a partition column twice"
         else:
@@ -68,53 +67,48 @@ class DeltaSink:
         """The workspace."""
         return self.workspace
 
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The one to the tables' object store, if it names one."""
+        return DeltaLakeTable(named(self.location, "dataset")).connection_ids
+
+    @property
+    def merged_bytes(self) -> int:
+        """What a worker merges in memory."""
+        return MERGED_BYTES
+
     def folder(self, dataset: Dataset) -> str:
         """Return the dataset's folder in the workspace: of its dead letters."""
         return dataset_key(dataset.urn)
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
-        """Return the columns to publish: new nullable ones are added.
+        """Return the columns as Delta holds them.
 
-        :raises SchemaConflictError: they don't fit the table's, or Delta can't hold one as it is.
+        :raises SchemaConflictError: it can't hold one, or not be partitioned by it.
         """
-        from airflow_gobblin.model import schema as schemas
         from airflow_gobblin.tables.delta.table import check_partition
         from airflow_gobblin.tables.delta.types import delta_schema
 
         name = f"dataset {urn!r}"
-        evolved = schemas.evolve(published, planned, urn)
-        for given, held in zip(evolved, delta_schema(evolved, name), strict=True):
-            if not given.type.equals(held.type):
-                raise SchemaConflictError(
-                    operation="plan",
-                    subject=f"column {given.name!r} of {name}",
-                    cause=f"it is {given.type}, and Delta has {held.type} for it",
-                    hint=f"Cast it to {held.type} in the source's `casts`.",
-                )
-        check_partition(evolved, self._fields, name)
-        missing = [
-            column for column in (*self.keys, *((self.delta,) if self.delta else ())) if column not in evolved.names
-        ]
-        if missing:
-            raise SchemaConflictError(
-                operation="plan",
-                subject=f"column {missing[0]!r} of {name}",
-                cause="it is to be merged by, and isn't there",
-                hint="Keep that column, or merge by others.",
-            )
-        return evolved
+        held = delta_schema(planned, name)
+        check_partition(held, self._fields, name)
+        return held
 
-    def table(self, dataset: Dataset) -> DeltaLakeTable:
+    def table_of(self, dataset: Dataset) -> DeltaLakeTable:
         """Return the dataset's table."""
-        return self._table(dataset_key(dataset.urn))
+        return DeltaLakeTable(named(self.location, dataset.urn))
 
     def partition_of(self, dataset: Dataset) -> tuple[PartitionField, ...]:
         """Return the columns that a new table is partitioned by."""
         return self._fields
 
-    def merge_of(self, dataset: Dataset) -> Merge | None:
-        """Return how its rows are merged."""
-        return Merge(self.keys, self.delta) if self.keys else None
+    def rule_of(self, dataset: Dataset) -> SchemaRule:
+        """Return what may change of its table's columns."""
+        return rule_of(self.schema_rule, dataset.urn)
+
+    def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
+        """Return that it can't: deltalake writes to no table with the feature that widens types."""
+        return False
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> TableWriter:
         """Start the data files of a unit, where they stay."""
@@ -138,6 +132,3 @@ class DeltaSink:
     @property
     def _fields(self) -> tuple[PartitionField, ...]:
         return tuple(map(PartitionField, self.partition))
-
-    def _table(self, key: str) -> DeltaLakeTable:
-        return DeltaLakeTable(self.location.replace("{dataset}", key))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import Dataset, StagedFile, UnitResult
+from airflow_gobblin.model.work import MIB, Dataset, StagedFile, UnitResult
 from airflow_gobblin.rows.sinks.base import Layout, Writer, publish_units
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.steps.publishing import publish_file
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.rows.sinks.parquet_files import ParquetFiles
-
-MIB = 1 << 20
 
 
 @record("parquet_sink")

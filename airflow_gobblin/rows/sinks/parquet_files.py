@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 
 from airflow_gobblin.model.dead_letters import dead_letter_schema
 from airflow_gobblin.model.watermark import Json
-from airflow_gobblin.model.work import StagedFile
+from airflow_gobblin.model.work import MIB, StagedFile
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.storage.files.base import Files, StagedOutput
 
-MIB = 1 << 20
 ROW_GROUP_BYTES = 16 * MIB
 """The most Arrow bytes of a row group: a writer holds that much in memory, and one column of it encoded."""
 DICTIONARY_BYTES = 256 << 10
@@ -148,7 +147,7 @@ class ParquetFiles:
             self._opened.append(self._stage(next(self._numbers)))
             self._current = _OpenFile(self._opened[-1], rows, self._compression_level)
         before = self._current.size
-        self._current.write(rows)
+        self._current.write(rows, self._rows_a_group(rows))
         del rows  # hold one row group at a time
         self._gathered.clear()
         self._gathered_bytes = 0
@@ -159,8 +158,12 @@ class ParquetFiles:
         return self._files.stage(self._name(self._stem, number), self._name(self._published, number))
 
     def _prepared(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of a row group as they are to be written."""
+        """Return gathered rows as they are to be written."""
         return rows
+
+    def _rows_a_group(self, rows: pa.Table) -> int:
+        """Return how many of some rows a row group takes: all, since as many are gathered as it holds."""
+        return int(rows.num_rows)
 
     def _finished(self, staged: StagedFile, metadata: pq.FileMetaData) -> StagedFile:
         """Return the result for a file that is written."""
@@ -264,8 +267,8 @@ class _OpenFile:
     def size(self) -> int:
         return self._output.size
 
-    def write(self, table: pa.Table) -> None:
-        self._parquet.write_table(table, row_group_size=table.num_rows)
+    def write(self, table: pa.Table, rows_a_group: int) -> None:
+        self._parquet.write_table(table, row_group_size=rows_a_group)
         self._rows += table.num_rows
 
     def finish(self) -> tuple[StagedFile, pq.FileMetaData]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import Dataset, UnitResult
+from airflow_gobblin.model.work import MIB, Dataset, UnitResult
+from airflow_gobblin.rows.sinks.tables import SchemaRules, named, rule_of, rules_of
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.port import Merge, PartitionField
+from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
 from airflow_gobblin.tables.postgres import DEFAULT_SCHEMA, PostgresTable
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.rows.sinks.table_files import TableFiles
 
-MIB = 1 << 20
-_RULES = ("refuse", "add")
-
 
 @record("postgres_sink")
 @dataclass(frozen=True)
@@ -31,73 +29,79 @@ class PostgresSink:
     """A writer of tables in a PostgreSQL database.
 
     :param conn_id: an Airflow connection to the database.
-    :param table_name: the table of each dataset, with its schema before it, which exists; `{dataset}` stands for the
-        dataset's key.
+    :param table: the table of each dataset, with its schema before it, which exists; `{dataset}` stands for the dataset's key.
     :param workspace: where rows are staged: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`.
-    :param keys: the columns of a key, of which the newest row stays; empty: rows are added.
-    :param delta: the column by which rows of a key are compared: the highest is the newest.
-    :param schema_rule: what may change of a table's columns: `refuse`, nothing but new columns that can be null; or `add`, any
-        new ones.
+    :param merge: whether rows are merged: of each primary key the newest version stays. `True`: by the keys that the source
+        knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.
+    :param schema_rule: what may change of a table's columns.
     :param file_bytes: the size of staged files to aim at.
     """
 
     conn_id: str
-    table_name: str
+    table: str
     workspace: str
-    keys: tuple[str, ...] = ()
-    delta: str | None = None
-    schema_rule: str = "refuse"
+    merge: Merge | bool = False
+    schema_rule: SchemaRules = SchemaRule.REFUSE
     file_bytes: int = 128 * MIB
 
     def __post_init__(self) -> None:
-        why = ""
-        if self.delta is not None and not self.keys:
-            why = "its delta compares the rows of a key, and it has no keys"
-        elif self.schema_rule not in _RULES:
-            why = f"its schema_rule is {self.schema_rule!r}, and must be one of {', '.join(map(repr, _RULES))}"
-        elif self.file_bytes <= 0:
-            why = f"its file_bytes are {self.file_bytes}, and must be above zero"
-        if why:
-            subject = f"PostgresSink(table_name={self.table_name!r})"
-            raise ConfigurationError(operation="use", subject=subject, cause=why)
-        self._table_of("dataset")
+        object.__setattr__(self, "schema_rule", rules_of(self.schema_rule))
+        self._named("dataset")
+        if self.file_bytes <= 0:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"PostgresSink(table={self.table!r})",
+                cause=f"its file_bytes are {self.file_bytes}, and must be above zero",
+            )
 
     @property
     def target(self) -> str:
         """The workspace."""
         return self.workspace
 
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The one to the database."""
+        return (self.conn_id,)
+
+    @property
+    def merged_bytes(self) -> None:
+        """No bound: the server merges."""
+
     def folder(self, dataset: Dataset) -> str:
         """Return the folder of a dataset's dead letters."""
         return dataset_key(dataset.urn)
 
-    def table(self, dataset: Dataset) -> PostgresTable:
+    def table_of(self, dataset: Dataset) -> PostgresTable:
         """Return a dataset's table."""
-        return self._table_of(dataset_key(dataset.urn))
+        return self._named(dataset.urn)
 
-    def _table_of(self, key: str) -> PostgresTable:
-        namespace, _, name = self.table_name.replace("{dataset}", "\0").rpartition(".")
-        namespace, name = (part.replace("\0", key) for part in (namespace or DEFAULT_SCHEMA, name))
-        return PostgresTable(self.conn_id, namespace, name)
+    def _named(self, urn: str) -> PostgresTable:
+        namespace, _, name = named(self.table, urn).rpartition(".")
+        return PostgresTable(self.conn_id, namespace or DEFAULT_SCHEMA, name)
 
     def partition_of(self, dataset: Dataset) -> tuple[PartitionField, ...]:
         """Return none: a table is partitioned by who creates it."""
         return ()
 
-    def merge_of(self, dataset: Dataset) -> Merge | None:
-        """Return how its rows take the place of others."""
-        return Merge(self.keys, self.delta) if self.keys else None
+    def rule_of(self, dataset: Dataset) -> SchemaRule:
+        """Return what may change of its table's columns."""
+        return rule_of(self.schema_rule, dataset.urn)
+
+    def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
+        """Return whether PostgreSQL can: it takes nulls, and converts a column to a type that loses nothing."""
+        from airflow_gobblin.tables.postgres.types import can_widen
+
+        return present.type == wanted.type or can_widen(present.type, wanted.type)
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
-        """Return the columns of a table, by the rule.
+        """Return the columns as PostgreSQL holds them.
 
-        :raises SchemaConflictError: PostgreSQL can't hold a column, or the rule doesn't allow a change.
+        :raises SchemaConflictError: it can't hold one.
         """
-        from airflow_gobblin.tables.arrow.schema_rules import SchemaRule, decide
         from airflow_gobblin.tables.postgres.types import fitted
 
-        held = fitted(planned, f"dataset {urn!r}")
-        return held if published is None else decide(published, held, SchemaRule(self.schema_rule), urn).schema
+        return fitted(planned, f"dataset {urn!r}")
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> TableFiles:
         """Start the staged files of a unit.

@@ -17,15 +17,20 @@ import pyarrow.parquet as pq
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.table import DataFile
 from airflow_gobblin.model.watermark import Json
-from airflow_gobblin.model.work import StagedFile
-from airflow_gobblin.rows.sinks.parquet_files import MIB, ParquetFiles
+from airflow_gobblin.model.work import MIB, StagedFile
+from airflow_gobblin.rows.sinks.parquet_files import ROW_GROUP_BYTES, ParquetFiles
 from airflow_gobblin.rows.sinks.partitioned_files import PartitionedFiles, Values
 from airflow_gobblin.storage.files.base import Files, StagedOutput
 from airflow_gobblin.tables.arrow.statistics import column_statistics, to_json
+from airflow_gobblin.tables.arrow.transforms import transform
 from airflow_gobblin.tables.port import PartitionField
 
 FOLDER = "data/gobblin"
 """The folder of all data files of ours below a table's location."""
+SORTED_BYTES = 64 * MIB
+"""The most Arrow bytes that are sorted at once, and so the most that a sorted file takes."""
+_GUESSED_SHARE = 0.5
+"""The size of a file, as a share of the Arrow bytes of its rows, until one is written."""
 
 
 class TableFiles:
@@ -37,7 +42,8 @@ class TableFiles:
     :param partition: the table's; each file holds one partition.
     :param file_bytes: the file size to aim at.
     :param compression_level: of zstd.
-    :param sort: columns that the rows of each row group are sorted by, and whether ascending.
+    :param sort: columns that the rows of each file are sorted by, and whether ascending. They are sorted in memory, so a file
+        takes at most `SORTED_BYTES` of them.
     """
 
     def __init__(
@@ -95,8 +101,6 @@ class TableFiles:
         self._data_files.clear()
 
     def _values(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        from airflow_gobblin.tables.arrow.transforms import transform  # loads NumPy, which executors may lack
-
         return [transform(batch.column(field.column), field) for field in self._partition]
 
 
@@ -135,6 +139,9 @@ class _DataFiles(ParquetFiles):
         )
         self._folder = folder
         self._sort = [(column, "ascending" if ascending else "descending") for column, ascending in sort]
+        self._sorted_bytes = 0
+        if self._sort:
+            self._gather_for(_GUESSED_SHARE)
         self._floats = [field.name for field in schema if pa.types.is_floating(field.type)]
         self._nans = dict.fromkeys(self._floats, 0)
         self._made = made
@@ -152,7 +159,23 @@ class _DataFiles(ParquetFiles):
     def _prepared(self, rows: pa.Table) -> pa.Table:
         for name in self._floats:
             self._nans[name] += pc.sum(pc.is_nan(rows[name])).as_py() or 0
+        self._sorted_bytes = rows.nbytes
         return rows.sort_by(self._sort) if self._sort else rows
+
+    def _rows_a_group(self, rows: pa.Table) -> int:
+        return int(max(1, min(rows.num_rows, rows.num_rows * ROW_GROUP_BYTES // max(1, rows.nbytes))))
+
+    def _write_row_group(self, *, last: bool = False) -> None:
+        super()._write_row_group(last=last)
+        if self._sort:  # what comes next would be sorted apart
+            self.finish_file()
+
+    def _gather_for(self, share: float) -> None:
+        """Gather as many rows as make a file of the size to aim at.
+
+        :param share: the size of a file, as a share of the Arrow bytes of its rows.
+        """
+        self._group_bytes = max(1, min(SORTED_BYTES, round(self._file_bytes / share)))
 
     def _finished(self, staged: StagedFile, metadata: pq.FileMetaData) -> StagedFile:
         """Complete a file that is an upload, since its name is the one it keeps; note it as a data file."""
@@ -160,6 +183,8 @@ class _DataFiles(ParquetFiles):
             assert self._files.uploads is not None
             self._completed.append(staged.path)
             self._files.uploads.complete(staged.path, staged.upload)
+        if self._sort:
+            self._gather_for(staged.size / max(1, self._sorted_bytes))
         columns = column_statistics(metadata, self._schema, self._nans)
         self._nans = dict.fromkeys(self._floats, 0)
         before = self._data_file

@@ -21,6 +21,7 @@ from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import Json, Watermark
 from airflow_gobblin.model.work import Dataset, Limits, WorkUnit
+from airflow_gobblin.tables.port import Merge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,6 +76,8 @@ class DatasetPlan:
         rewound.
     :param consistency: why its units show one state of the dataset, if they take it whole.
     :param backlog: what waits, if the request is for batches and the dataset has positions.
+    :param merge: its primary keys, and the columns by which the newest row of a key is known, for a sink that merges; `None`: the
+        source knows of no keys.
     """
 
     units: Iterable[WorkUnit]
@@ -83,6 +86,7 @@ class DatasetPlan:
     kept_from: Watermark | None = None
     consistency: Consistency = Consistency.ONE_UNIT
     backlog: Backlog | None = None
+    merge: Merge | None = None
 
 
 @dataclass(frozen=True)
@@ -202,6 +206,15 @@ class Source(Protocol):
 
     def read(self, unit: WorkUnit, schema: pa.Schema, request: ReadRequest, connections: Connections) -> Reader:
         """Start to read one unit, in a Spark task."""
+
+
+@runtime_checkable
+class DeclaredSource(Source, Protocol):
+    """A source whose author names its datasets, so that they are known without asking it."""
+
+    @property
+    def declared(self) -> tuple[Dataset, ...]:
+        """Its datasets, in order."""
 
 
 @runtime_checkable

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from airflow_gobblin.errors import TableError
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.tables.port import Merge
 
+COMPARED_ROWS = 10_000_000
+"""The most rows whose keys are compared in memory."""
 _SHOWN = 3
 
 
@@ -49,7 +49,7 @@ def newest(rows: pa.Table, merge: Merge, subject: str) -> pa.Table:
     keys, versions = _codes([rows[name] for name in merge.keys]), _versions(rows, merge)
     kept = _newest(keys, versions)
     _check_ties(rows, keys, versions, kept, merge, subject)
-    return rows.take(pa.array(kept))
+    return rows.take(kept)
 
 
 def merged(table: pa.Table, rows: pa.Table, merge: Merge, subject: str) -> pa.Table:
@@ -66,79 +66,78 @@ def merged(table: pa.Table, rows: pa.Table, merge: Merge, subject: str) -> pa.Ta
     if both.num_rows == 0:
         return both
     kept = _newest(_codes([both[name] for name in merge.keys]), _versions(both, merge))
-    return both.take(pa.array(kept))
+    return both.take(kept)
 
 
-def _newest(keys: NDArray[np.int64], versions: NDArray[np.int64]) -> NDArray[np.int64]:
+def _newest(keys: pa.Array, versions: pa.Array) -> pa.Array:
     """Return the first row of the newest version of each key, in the order of rows."""
-    by = np.lexsort((-np.arange(len(keys)), versions, keys))
-    last = np.append(keys[by][1:] != keys[by][:-1], True)
-    return np.sort(by[last])
+    rows = pa.table({"key": keys, "version": versions, "row": pa.array(range(len(keys)), pa.int64())})
+    by = pc.sort_indices(rows, [("key", "ascending"), ("version", "descending"), ("row", "ascending")])
+    ordered = keys.take(by)
+    differs = pc.not_equal(ordered.slice(1), ordered.slice(0, len(ordered) - 1))
+    kept = by.filter(pa.concat_arrays([pa.array([True]), differs]))
+    return kept.take(pc.sort_indices(kept))
 
 
 def _check_columns(schema: pa.Schema, merge: Merge, subject: str) -> None:
     if not merge.keys:
         raise _refused(subject, "it is to be merged, and has no key", "Give the dataset primary keys.")
-    needed = (*merge.keys, *_order_of(merge))
-    missing = [name for name in needed if schema.get_field_index(name) < 0]
+    missing = [name for name in merge.columns if schema.get_field_index(name) < 0]
     if missing:
         raise _refused(subject, f"it has no column {missing[0]!r}, by which it is to be merged", "Keep that column.")
 
 
-def _codes(columns: Sequence[pa.ChunkedArray]) -> NDArray[np.int64]:
-    """Return a number for each row, which is the same for the same values; NaN is one value, as are 0.0 and -0.0."""
-    codes = np.zeros(len(columns[0]), np.int64)
+def _codes(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
+    """Return a number for each row, from 0 on, which is the same for the same values; NaN is one value, as are 0.0 and -0.0."""
+    codes = _zeros(len(columns[0]))
     for column in columns:
         encoded = pc.dictionary_encode(_plain(column).combine_chunks(), null_encoding="encode")
-        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
-        codes = np.unique(codes, return_inverse=True)[1].reshape(-1)
+        codes = pc.add(pc.multiply(codes, max(1, len(encoded.dictionary))), encoded.indices.cast(pa.int64()))
+        codes = pc.dictionary_encode(codes).indices.cast(pa.int64())
     return codes
 
 
-def _versions(rows: pa.Table, merge: Merge) -> NDArray[np.int64]:
+def _versions(rows: pa.Table, merge: Merge) -> pa.Array:
     """Return a number for each row, which rises with its version and is the same for versions that are equal."""
-    ranks = np.zeros(rows.num_rows, np.int64)
-    for name in _order_of(merge):
-        column = rows[name]
-        found = pc.rank(_plain(column), tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
+    ranks = _zeros(rows.num_rows)
+    for name in merge.versions:
+        column = rows[name].combine_chunks()
+        found = _ranks(_plain(column))
+        highest = pc.max(found).as_py() + 1
         if pa.types.is_floating(column.type):
-            found = np.where(pc.fill_null(pc.is_nan(column), False).to_numpy(), found.max() + 1, found)
-        found = np.where(column.is_null().to_numpy(), 0, found)
-        ranks = np.unique(ranks * (found.max() + 1) + found, return_inverse=True)[1].reshape(-1)
+            found = pc.if_else(pc.fill_null(pc.is_nan(column), False), highest, found)
+        found = pc.if_else(column.is_null(), 0, found)
+        ranks = _ranks(pc.add(pc.multiply(ranks, highest + 1), found))
     return ranks
 
 
-def _order_of(merge: Merge) -> tuple[str, ...]:
-    return (*(() if merge.delta is None else (merge.delta,)), *merge.positions)
+def _ranks(values: pa.Array) -> pa.Array:
+    return pc.rank(values, tiebreaker="dense").cast(pa.int64())
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _zeros(rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(0, pa.int64()), rows)
+
+
+def _plain(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     """Return a column in which equal values have one form: 0.0 is also -0.0."""
     if pa.types.is_floating(column.type):
         return pc.add(column, pa.scalar(0.0, column.type))
     return column
 
 
-def _check_ties(
-    rows: pa.Table,
-    keys: NDArray[np.int64],
-    versions: NDArray[np.int64],
-    kept: NDArray[np.int64],
-    merge: Merge,
-    subject: str,
-) -> None:
+def _check_ties(rows: pa.Table, keys: pa.Array, versions: pa.Array, kept: pa.Array, merge: Merge, subject: str) -> None:
     """Check that there is one row of the newest version of each key."""
-    highest = np.zeros(keys.max() + 1, np.int64)
-    highest[keys[kept]] = versions[kept]
-    newest_rows = np.flatnonzero(versions == highest[keys])
+    highest = versions.take(kept).take(pc.sort_indices(keys.take(kept)))  # by the number of the key
+    newest_rows = pc.indices_nonzero(pc.equal(versions, highest.take(keys)))
     if len(newest_rows) == len(kept):
         return
-    others = np.setdiff1d(newest_rows, kept)
-    some = rows.select(list(merge.keys)).take(pa.array(others[:_SHOWN])).to_pylist()
+    others = newest_rows.filter(pc.invert(pc.is_in(newest_rows, value_set=kept)))
+    some = rows.select(list(merge.keys)).take(others.slice(0, _SHOWN)).to_pylist()
     raise _refused(
         subject,
         f"{many(len(others), 'row')} too many are the newest of their key by "
-        f"{' and '.join(map(repr, _order_of(merge))) or 'no column'}: {', '.join(map(str, some))}",
+        f"{' and '.join(map(repr, merge.versions)) or 'no column'}: {', '.join(map(str, some))}",
         "Give the dataset a delta column that tells versions apart, or remove the duplicates in the source.",
     )
 

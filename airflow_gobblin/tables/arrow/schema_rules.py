@@ -9,22 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 import pyarrow as pa
 
 from airflow_gobblin.errors import SchemaConflictError
+from airflow_gobblin.tables.port import SchemaRule
 
-
-class SchemaRule(StrEnum):
-    """What may change of the columns of a table."""
-
-    REFUSE = "refuse"
-    """Nothing but a new column that can be null."""
-    ADD = "add"
-    """Also a new column that the source says is never null: it is added as one that can be null, since older rows have none."""
-    WIDEN = "widen"
-    """What `ADD` allows; and a column takes a wider type of its kind, and nulls, where the format can do that to a table."""
+__all__ = ["SchemaDecision", "SchemaRule", "decide", "holds", "is_wider"]
 
 
 @dataclass(frozen=True)
@@ -49,14 +40,13 @@ def decide(
     planned: pa.Schema,
     rule: SchemaRule,
     urn: str,
-    widens: Callable[[pa.DataType, pa.DataType], bool] | None = None,
+    widens: Callable[[pa.Field, pa.Field], bool] = lambda present, wanted: True,
 ) -> SchemaDecision:
     """Decide what the columns of a table are to be.
 
     :param table: the columns that it has. What their metadata say, such as ids, is kept.
     :param planned: the columns to write, as the format holds them.
-    :param widens: whether the format can give a column of one type another, wider one; by default it can if every value of the
-        one is one of the other.
+    :param widens: whether the format can change a column of a table so that it has a wider type, or takes nulls.
     :raises SchemaConflictError: the rule doesn't allow it, for reasons that it names by column.
     """
     problems = [f"two columns are named {name!r}" for name, times in Counter(planned.names).items() if times > 1]
@@ -67,7 +57,7 @@ def decide(
     for field in planned:
         try:
             if field.name in at:
-                columns[at[field.name]], done = _changed(table.field(at[field.name]), field, rule, widens or is_wider)
+                columns[at[field.name]], done = _changed(table.field(at[field.name]), field, rule, widens)
             else:
                 made, done = _added(field, table, rule)
                 columns.append(made)
@@ -96,16 +86,17 @@ def _added(field: pa.Field, table: pa.Schema, rule: SchemaRule) -> tuple[pa.Fiel
 
 
 def _changed(
-    had: pa.Field, now: pa.Field, rule: SchemaRule, widens: Callable[[pa.DataType, pa.DataType], bool]
+    had: pa.Field, now: pa.Field, rule: SchemaRule, widens: Callable[[pa.Field, pa.Field], bool]
 ) -> tuple[pa.Field, list[str]]:
     """Return what becomes of a column that the table has, and what was done to it."""
     made, did = had, []
     if now.type != had.type and not _holds(had.type, now.type):
-        if rule is not SchemaRule.WIDEN or not is_wider(had.type, now.type) or not widens(had.type, now.type):
+        may = rule is SchemaRule.WIDEN and is_wider(had.type, now.type) and widens(had, had.with_type(now.type))
+        if not may:
             raise _Problem(f"column {had.name!r} is {had.type} and would be {now.type}")
         made, did = made.with_type(now.type), [f"column {had.name!r} goes from {had.type} to {now.type}"]
     if now.nullable and not had.nullable:
-        if rule is not SchemaRule.WIDEN:
+        if rule is not SchemaRule.WIDEN or not widens(had, had.with_nullable(True)):
             raise _Problem(f"column {had.name!r} is not null and may now be null")
         made = made.with_nullable(True)
         did.append(f"column {had.name!r} can be null")
@@ -115,6 +106,11 @@ def _changed(
 def _holds(had: pa.DataType, now: pa.DataType) -> bool:
     """Return whether a column that is wider already can take the narrower values; also by metadata alone they may differ."""
     return bool(had.equals(now)) or is_wider(now, had)
+
+
+def holds(table: pa.Schema, rows: pa.Schema) -> bool:
+    """Return whether a table's columns hold those of rows: each is there, with a type that is equal or wider."""
+    return all(field.name in table.names and _holds(table.field(field.name).type, field.type) for field in rows)
 
 
 def _gone(table: pa.Schema, planned: pa.Schema) -> Iterator[str]:

@@ -1,14 +1,14 @@
-"""Iceberg's partition transforms over Arrow arrays, by its specification; null stays null."""
+"""Iceberg's partition transforms over Arrow arrays, by its specification; null stays null. By Arrow alone, as executors may lack
+NumPy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Context, Decimal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.tables.port import PartitionField
@@ -47,8 +47,9 @@ def transform(values: pa.Array, field: PartitionField) -> pa.Array:
     if field.transform == "truncate":
         return _truncated(values, field.width)
     if field.transform == "bucket":
-        return _masked((_hashes(values) & _MOST_INT) % field.width, values, kind)
-    return _masked(_period(values, field.transform), values, kind)
+        hashes = pc.bit_wise_and(_hashes(values).cast(pa.int64()), _MOST_INT)
+        return pc.subtract(hashes, _floored(hashes, field.width)).cast(kind)
+    return _period(values, field.transform).cast(pa.int32()).cast(kind)
 
 
 def _fits(name: str, kind: pa.DataType) -> bool:
@@ -73,49 +74,53 @@ def _fits(name: str, kind: pa.DataType) -> bool:
     return is_.is_timestamp(kind) or (is_.is_date32(kind) and name != "hour")
 
 
-def _masked(numbers: NDArray[np.int64], values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return numbers as an array that is null where the values are."""
-    nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
-    return pa.array(numbers.astype(np.int32), pa.int32(), mask=nulls).cast(kind)
+def _integers(values: pa.Array) -> pa.Array:
+    """Return integers, or dates and times by the unit of their type."""
+    narrow = values.type.bit_width == 32 and pa.types.is_temporal(values.type)
+    return values.cast(pa.int32() if narrow else pa.int64()).cast(pa.int64())
 
 
-def _integers(values: pa.Array) -> NDArray[np.int64]:
-    """Return integers, or dates and times by the unit of their type; null as 0."""
-    width = pa.int32() if values.type.bit_width == 32 and pa.types.is_temporal(values.type) else pa.int64()
-    numbers: NDArray[np.int64] = pc.fill_null(values.cast(width), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers
+def _quotients(numbers: pa.Array, by: int) -> pa.Array:
+    """Return integers divided by one, rounded down."""
+    toward_zero = pc.divide(numbers, by)
+    return pc.subtract(toward_zero, pc.less(numbers, pc.multiply(toward_zero, by)).cast(pa.int64()))
 
 
-def _period(values: pa.Array, name: str) -> NDArray[np.int64]:
+def _floored(numbers: pa.Array, width: int) -> pa.Array:
+    """Return the multiples of a width that integers lie at or above."""
+    return pc.multiply(_quotients(numbers, width), width)
+
+
+def _period(values: pa.Array, name: str) -> pa.Array:
     numbers = _integers(values)
     if name == "hour":
-        return numbers // (3600 * _PER_SECOND[values.type.unit])
-    days = numbers if pa.types.is_date32(values.type) else numbers // (86_400 * _PER_SECOND[values.type.unit])
+        return _quotients(numbers, 3600 * _PER_SECOND[values.type.unit])
+    days = numbers if pa.types.is_date32(values.type) else _quotients(numbers, 86_400 * _PER_SECOND[values.type.unit])
     if name == "day":
         return days
-    unit = {"year": "datetime64[Y]", "month": "datetime64[M]"}[name]
-    periods: NDArray[np.int64] = days.astype("datetime64[D]").astype(unit).astype(np.int64)
-    return periods
+    dates = days.cast(pa.int32()).cast(pa.date32())
+    years = pc.subtract(pc.year(dates), 1970)
+    return years if name == "year" else pc.add(pc.multiply(years, 12), pc.subtract(pc.month(dates), 1))
 
 
-def _hashes(values: pa.Array) -> NDArray[np.int64]:
-    """Return the hash of each value, not negative yet; that of a null has no meaning."""
+def _hashes(values: pa.Array) -> pa.Array:
+    """Return the hash of each value, without sign."""
     kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
         numbers = _integers(values)
         if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
             per_second = _PER_SECOND[kind.unit]
-            numbers = numbers // (per_second // 10**6) if per_second > 10**6 else numbers * (10**6 // per_second)
-        return _murmur3(numbers.astype("<i8").view(np.uint8).reshape(-1, 8))
+            coarse = per_second <= 10**6
+            numbers = pc.multiply(numbers, 10**6 // per_second) if coarse else _quotients(numbers, per_second // 10**6)
+        bits = numbers.view(pa.uint64())
+        halves = (pc.bit_wise_and(bits, _uint64(0xFFFFFFFF)), pc.shift_right(bits, _uint64(32)))
+        return _murmur3([half.cast(pa.uint32()) for half in halves], [], len(bits))
     encoded = pc.dictionary_encode(values)
-    each = encoded.dictionary.to_pylist()
     if pa.types.is_decimal(kind):
-        raw = [_bytes_of(value, kind.scale) for value in each]
+        each = pa.array([_bytes_of(value, kind.scale) for value in encoded.dictionary.to_pylist()], pa.binary())
     else:
-        raw = [value.encode() if isinstance(value, str) else value for value in each]
-    of_each = np.append(_hashes_of(raw), 0)
-    found: NDArray[np.int64] = of_each[pc.fill_null(encoded.indices, len(raw)).to_numpy(zero_copy_only=False)]
-    return found
+        each = encoded.dictionary.cast(pa.binary())
+    return _hashes_of(each).take(encoded.indices)
 
 
 def _bytes_of(value: Decimal, scale: int) -> bytes:
@@ -125,54 +130,64 @@ def _bytes_of(value: Decimal, scale: int) -> bytes:
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
-def _hashes_of(values: Sequence[bytes]) -> NDArray[np.int64]:
+def _hashes_of(values: pa.BinaryArray) -> pa.Array:
     """Return the hashes of byte strings, those of one length together."""
-    hashes = np.zeros(len(values), np.int64)
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    for length in np.unique(lengths):
-        which = np.flatnonzero(lengths == length).tolist()
-        rows = np.frombuffer(b"".join(values[n] for n in which), np.uint8).reshape(len(which), int(length))
-        hashes[which] = _murmur3(rows)
-    return hashes
+    lengths = pc.binary_length(values)
+    places, hashes = [pa.array([], pa.uint64())], [pa.array([], pa.uint32())]
+    for length in pc.unique(lengths).to_pylist():
+        places.append(pc.indices_nonzero(pc.equal(lengths, length)))
+        some, whole = values.take(places[-1]), length // 4 * 4
+        blocks = [_cut(some, start, 4).view(pa.uint32()) for start in range(0, whole, 4)]
+        tail = [_cut(some, at, 1).view(pa.uint8()).cast(pa.uint32()) for at in range(whole, length)]
+        hashes.append(_murmur3(blocks, tail, len(some), length))
+    return pa.concat_arrays(hashes).take(pc.sort_indices(pa.concat_arrays(places)))
 
 
-def _murmur3(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the 32-bit Murmur3 hash (x86, seed 0) of each row of bytes, as a number without sign."""
-    count, length = rows.shape
-    whole = length // 4 * 4
-    blocks = np.ascontiguousarray(rows[:, :whole]).view("<u4").reshape(count, whole // 4)
-    found = np.zeros(count, np.uint32)
-    with np.errstate(over="ignore"):
-        for block in blocks.T:
-            found ^= _mixed(block.astype(np.uint32))
-            found = _rotated(found, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-        if whole < length:
-            tail = np.zeros(count, np.uint32)
-            for place, byte in enumerate(rows[:, whole:].T):
-                tail |= byte.astype(np.uint32) << np.uint32(8 * place)
-            found ^= _mixed(tail)
-        found ^= np.uint32(length)
-        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-            found ^= found >> np.uint32(shift)
-            found *= np.uint32(factor)
-        found ^= found >> np.uint32(16)
-    return found.astype(np.int64)
+def _cut(values: pa.BinaryArray, start: int, size: int) -> pa.Array:
+    return pc.binary_slice(values, start, start + size).cast(pa.binary(size))
 
 
-def _mixed(block: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    return _rotated(block * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+def _murmur3(blocks: Sequence[pa.Array], tail: Sequence[pa.Array], rows: int, length: int = 8) -> pa.Array:
+    """Return the 32-bit Murmur3 hash (x86, seed 0) of each row of bytes.
+
+    :param blocks: the blocks of four bytes, and `tail` the single bytes after these.
+    :param length: how many bytes a row has.
+    """
+    found = pa.repeat(_uint32(0), rows)
+    for block in blocks:
+        found = pc.bit_wise_xor(found, _mixed(block))
+        found = pc.add(pc.multiply(_rotated(found, 13), _uint32(5)), _uint32(0xE6546B64))
+    if tail:
+        rest = pa.repeat(_uint32(0), rows)
+        for place, byte in enumerate(tail):
+            rest = pc.bit_wise_or(rest, pc.shift_left(byte, _uint32(8 * place)))
+        found = pc.bit_wise_xor(found, _mixed(rest))
+    found = pc.bit_wise_xor(found, _uint32(length))
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        found = pc.multiply(pc.bit_wise_xor(found, pc.shift_right(found, _uint32(shift))), _uint32(factor))
+    return pc.bit_wise_xor(found, pc.shift_right(found, _uint32(16)))
 
 
-def _rotated(values: NDArray[np.uint32], by: int) -> NDArray[np.uint32]:
-    return (values << np.uint32(by)) | (values >> np.uint32(32 - by))
+def _mixed(block: pa.Array) -> pa.Array:
+    return pc.multiply(_rotated(pc.multiply(block, _uint32(0xCC9E2D51)), 15), _uint32(0x1B873593))
+
+
+def _rotated(values: pa.Array, by: int) -> pa.Array:
+    return pc.bit_wise_or(pc.shift_left(values, _uint32(by)), pc.shift_right(values, _uint32(32 - by)))
+
+
+def _uint32(number: int) -> pa.Scalar:
+    return pa.scalar(number, pa.uint32())
+
+
+def _uint64(number: int) -> pa.Scalar:
+    return pa.scalar(number, pa.uint64())
 
 
 def _truncated(values: pa.Array, width: int) -> pa.Array:
     kind = values.type
     if pa.types.is_integer(kind):
-        numbers = _integers(values)
-        nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
-        return pa.array(numbers - numbers % width, pa.int64(), mask=nulls).cast(kind)
+        return _floored(_integers(values), width).cast(kind)
     if pa.types.is_decimal(kind):
         return _truncated_decimals(values, width)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

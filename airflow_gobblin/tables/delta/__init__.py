@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from airflow_gobblin.storage.files.base import Files
     from airflow_gobblin.tables.port import OpenTable
 
-__all__ = ["DeltaLakeTable"]
+__all__ = ["MERGED_BYTES", "DeltaLakeTable"]
+
+MERGED_BYTES = 256 << 20
+"""The most bytes that one slot merges into a table that has rows: they are merged on the worker, in memory."""
 
 
 @record("delta_table")

@@ -41,18 +41,17 @@ from airflow_gobblin.model.table import DataFile, Mark, Owner, TableUnit
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.quick_s3 import credentials_of
-from airflow_gobblin.tables.arrow.merging import newest
-from airflow_gobblin.tables.delta import DeltaLakeTable
+from airflow_gobblin.tables.arrow.merging import COMPARED_ROWS, newest
+from airflow_gobblin.tables.arrow.reading import read_columns
+from airflow_gobblin.tables.delta import MERGED_BYTES, DeltaLakeTable
 from airflow_gobblin.tables.delta.statistics import partition_value, statistics
 from airflow_gobblin.tables.delta.types import check_added, delta_schema, has_plain_timestamps
 from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField
 
-__all__ = ["MERGED_BYTES", "OpenDeltaTable", "check_partition"]
+__all__ = ["OpenDeltaTable", "check_partition"]
 
 log = logging.getLogger(__name__)
 
-MERGED_BYTES = 256 << 20
-"""The most bytes of staged files that are merged at once: they are merged on the worker, in memory."""
 _OWNER = "gobblin.owner"
 """The property that says whose table it is."""
 _FEATURES = frozenset(
@@ -150,6 +149,20 @@ class OpenDeltaTable:
             raise self._moved("somebody else committed to it")
         if mark is not None:
             self._confirm(look, owner, mark)
+
+    def change_columns(self, look: Look, owner: Owner, schema: pa.Schema) -> None:
+        at = self._unmoved(look)
+        metadata = self._metadata(at, owner=owner, added=self._added(look, schema))
+        if not self._put(at.version + 1, _commit_info("ADD COLUMNS"), (metadata,)):
+            raise self._moved("somebody else committed to it")
+
+    def _added(self, look: Look, schema: pa.Schema) -> tuple[pa.Field, ...]:
+        """Return the columns that a table gets.
+
+        :raises SchemaConflictError: as `check_added`.
+        """
+        assert look.schema is not None
+        return check_added(look.schema, delta_schema(schema, self._record.name), self._record.name)
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
         wanted, found = set(units), Counter[tuple[str, str]]()
@@ -314,7 +327,7 @@ class OpenDeltaTable:
         assert schema is not None
         added: tuple[pa.Field, ...] = ()
         if change.schema is not None:
-            added = check_added(schema, delta_schema(change.schema, self._record.name), self._record.name)
+            added = self._added(look, change.schema)
         if added or look.owner is None:
             yield self._metadata(at, owner=owner, added=added)
         for path in self._leaving(at, change):
@@ -389,9 +402,17 @@ class OpenDeltaTable:
         ):  # deltalake can't set it in the commit of a merge: it is claimed first, which is harmless
             self.take_over(look, owner)
             raise self._moved("it was made its owner's first")
+        if not at.table.file_uris() and self._has_each_key_once(change, merge):
+            self._put_marked(look, at, self._actions(look, at, change, owner), owner, mark)
+            return
+        if change.schema is not None and self._added(look, change.schema):
+            raise TableError(
+                operation="merge into",
+                subject=self._record.name,
+                cause="deltalake gives a table another id when it merges and adds columns at once",
+                hint="Add the columns before, by `change_columns`.",
+            )
         rows = self._newest(change, merge)
-        if change.schema is not None and look.schema is not None:
-            check_added(look.schema, delta_schema(change.schema, self._record.name), self._record.name)
         properties = CommitProperties(
             max_commit_retries=0,
             app_transactions=[Transaction(name, value) for name, value in _transactions(owner, mark, at.version)],
@@ -405,7 +426,6 @@ class OpenDeltaTable:
             predicate=same,
             source_alias="s",
             target_alias="t",
-            merge_schema=change.schema is not None,
             commit_properties=properties,
         )
         try:
@@ -422,6 +442,21 @@ class OpenDeltaTable:
         else:
             self._confirm(look, owner, mark)
 
+    def _has_each_key_once(self, change: Change, merge: Merge) -> bool:
+        """Return whether the staged rows are what a table without rows has once they are merged: files are added as they are.
+
+        :raises TableError: as `newest`; or they are too many to be compared on a worker.
+        """
+        if change.rows > COMPARED_ROWS:
+            raise TableError(
+                operation="merge into",
+                subject=self._record.name,
+                cause=f"there are {change.rows:,} rows, and the keys of at most {COMPARED_ROWS:,} are compared on a worker",
+                hint="Load it without `merge` first, or in parts.",
+            )
+        rows = read_columns(self._files, change.files(), self._record.name, merge.columns)
+        return bool(newest(rows, merge, self._record.name).num_rows == rows.num_rows)
+
     def _newest(self, change: Change, merge: Merge) -> pa.Table:
         """Read the staged rows, the newest version of each key.
 
@@ -434,11 +469,9 @@ class OpenDeltaTable:
                 operation="merge into",
                 subject=self._record.name,
                 cause=f"the staged files have {size} bytes, and at most {MERGED_BYTES} are merged on a worker",
-                hint="Let a slot have less: bound its rows, or run more often.",
+                hint="Abandon the slot, and let the next one have less: `limits=Limits(bytes=…)`, or runs more often.",
             )
-        tables = [pq.read_table(BytesIO(self._files.read(file.path))) for file in named]
-        rows = pa.concat_tables(tables, promote_options="permissive")
-        return newest(rows, merge, self._record.name)
+        return newest(read_columns(self._files, named, self._record.name), merge, self._record.name)
 
     def _rows(self, path: str, number: int | None) -> int:
         """Return the number of rows of a file; where the log doesn't have it, its own footer does."""
@@ -509,11 +542,10 @@ def check_partition(schema: pa.Schema, partition: tuple[PartitionField, ...], na
 
 def _is_newer(merge: Merge) -> str | None:
     """Return the condition in SQL that a row `s` is newer than the row `t` of its key; null is the oldest."""
-    columns = [*((merge.delta,) if merge.delta else ()), *merge.positions]
-    if not columns:
+    if not merge.versions:
         return None
     ways, equal = [], ""
-    for column in columns:
+    for column in merge.versions:
         old, new = f"t.{_quoted(column)}", f"s.{_quoted(column)}"
         ways.append(f"({equal}({new} > {old} OR ({old} IS NULL AND {new} IS NOT NULL)))")
         equal += f"({new} = {old} OR ({old} IS NULL AND {new} IS NULL)) AND "

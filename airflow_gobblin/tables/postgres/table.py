@@ -22,19 +22,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from airflow_gobblin.errors import GobblinError, MissingExtraError, NotFoundError, TableError, TableMovedError
 from airflow_gobblin.model.wire import digest
 from airflow_gobblin.redaction import Redactor
 from airflow_gobblin.storage.adbc_postgres import DRIVER, connected
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.port import Change, Count, DataFile, Look, Mark, Merge, Owner, PartitionField
+from airflow_gobblin.tables.arrow.reading import opened
+from airflow_gobblin.tables.port import Change, Count, Look, Mark, Merge, Owner, PartitionField
 from airflow_gobblin.tables.postgres import OWN_SCHEMA, PostgresTable, quoted, types
 
 UNIT = "_gobblin_unit"
@@ -577,7 +577,7 @@ class OpenPostgresTable:
             f"CREATE TEMPORARY TABLE {_STAGED} ON COMMIT DROP AS SELECT {listed} FROM {self._quoted} WITH NO DATA"
         )
         copied = stream.into(session, _STAGED, None)
-        order = [quoted(name) for name in _versions(merge)]
+        order = [quoted(name) for name in merge.versions]
         sets = ", ".join(f"{name} = EXCLUDED.{name}" for name in names)
         null = " OR ".join(f"{quoted(key)} IS NULL" for key in merge.keys)
         if session.rows(f"SELECT 1 FROM {_STAGED} WHERE {null} LIMIT 1"):
@@ -599,7 +599,7 @@ class OpenPostgresTable:
         :raises TableError: two are, and nothing decides between them.
         """
         keys = ", ".join(quoted(key) for key in merge.keys)
-        order = ", ".join(f"{quoted(name)} DESC NULLS LAST" for name in _versions(merge))
+        order = ", ".join(f"{quoted(name)} DESC NULLS LAST" for name in merge.versions)
         ranked = (
             f"SELECT {keys}, rank() OVER (PARTITION BY {keys} {order and f'ORDER BY {order}'}) AS place FROM {_STAGED}"
         )
@@ -636,7 +636,7 @@ class _Stream:
         self._files, self._numbers, self._subject = files, numbers, subject
         self._change = change
         first = next(iter(change.files()))
-        with self._opened(first) as parquet:
+        with opened(self._files, first, subject) as parquet:
             present = parquet.schema_arrow.names
         strange = [name for name in present if name not in columns.names]
         if strange:
@@ -665,7 +665,7 @@ class _Stream:
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             for file in self._change.files():
-                with self._opened(file) as parquet:
+                with opened(self._files, file, self._subject) as parquet:
                     for batch in parquet.iter_batches(_ROWS_A_BATCH):
                         arrays = types.converted(batch, self._columns, self._subject)
                         numbers = pa.repeat(pa.scalar(self._numbers[file.unit], pa.int64()), batch.num_rows)
@@ -673,64 +673,6 @@ class _Stream:
         except BaseException as error:
             self._error = error
             raise
-
-    @contextmanager
-    def _opened(self, file: DataFile) -> Iterator[pq.ParquetFile]:
-        """Open a data file.
-
-        :raises TableError: it isn't there, or isn't whole.
-        """
-        try:
-            with pq.ParquetFile(pa.PythonFile(_Reading(self._files, file), mode="r")) as parquet:
-                yield parquet
-        except (OSError, pa.ArrowInvalid) as error:
-            raise TableError(
-                operation="read", subject=f"staged file {file.path!r} of {self._subject}", cause=error
-            ) from error
-
-
-class _Reading:
-    """A staged file, for Arrow to read in."""
-
-    def __init__(self, files: Files, file: DataFile) -> None:
-        self._files, self._path, self._size = files, file.path, file.size
-        self._at = 0
-        self.closed = False
-
-    def size(self) -> int:
-        """Return its size."""
-        return self._size
-
-    def tell(self) -> int:
-        """Return where it is read next."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Read elsewhere next."""
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        wanted = self._size - self._at if size < 0 else min(size, self._size - self._at)
-        data = self._files.read_part(self._path, self._at, wanted) if wanted > 0 else b""
-        self._at += len(data)
-        return data
-
-    def readable(self) -> bool:
-        """Return that it is."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return that it is."""
-        return True
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing: no file is kept open."""
-        self.closed = True
 
 
 def _written(owner: Owner) -> str:
@@ -740,11 +682,6 @@ def _written(owner: Owner) -> str:
 
 def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(f"{number:d}" for number in numbers)
-
-
-def _versions(merge: Merge) -> list[str]:
-    """Return the columns by which two rows of a key are compared."""
-    return list(dict.fromkeys(chain([merge.delta] if merge.delta else [], merge.positions)))
 
 
 def _newer(order: Sequence[str]) -> str:

@@ -23,7 +23,10 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.watermark import TimestampWatermark
 from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.rows.sinks.base import Sink
+from airflow_gobblin.rows.sinks.delta import DeltaSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
+from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.rows.sources.sql.positions import TICK
 from airflow_gobblin.run.decide import write_commit_steps
@@ -34,17 +37,38 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.worker import reading_last
+from airflow_gobblin.tables.port import table_of
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.saying import Laps, arguments, cpu_seconds, say
+from tests.benchmarks.contenders.saying import TARGET, Laps, arguments, cpu_seconds, say
 
 SHOP = "shop"
 """The id of the connection to the database."""
 
 
-def ingestion(folder: str, table: str, key: str) -> Ingestion:
-    """The table, all defaults."""
+WAREHOUSE = "warehouse"
+"""The id of the connection to the tables of PostgreSQL."""
+
+
+def ingestion(folder: str, table: str, key: str, kind: str = "parquet") -> Ingestion:
+    """The table, all defaults. :param kind: of the sink."""
     source = SqlSource(SHOP, (SqlTable(table, ExtractKind.APPEND_ONLY, delta=key),))
-    return Ingestion("benchmark", source, ParquetSink(f"{folder}/target"), journal=f"{folder}/journal", max_packs=1)
+    return Ingestion("benchmark", source, _sink(folder, kind), journal=f"{folder}/journal", max_packs=1)
+
+
+def _sink(folder: str, kind: str) -> Sink:
+    if kind == "delta":
+        return DeltaSink(f"{folder}/lake/{{dataset}}", f"{folder}/work")
+    if kind == "postgres":
+        return PostgresSink(WAREHOUSE, "public.{dataset}", f"{folder}/work")
+    return ParquetSink(f"{folder}/target")
+
+
+def rows_of(opened: OpenJob, urn: str) -> int:
+    """The rows that were published, counted at their place after the clock was stopped."""
+    found = opened.journal.read_dataset(urn)
+    if found.table is None:
+        return parquet_rows(opened.job.work.target)
+    return table_of(found.table).open(opened.connections, opened.files).total().rows
 
 
 def open_job(job: Ingestion, connections: SparkConnections) -> OpenJob:
@@ -162,9 +186,10 @@ def load_from(job: Ingestion, table: str, since: str) -> None:
 
 
 def main() -> None:
-    asked = arguments(folder="", table="", key="", spark="yes", since="never", remote="none")
-    connections = SparkConnections({SHOP: asked.url})
-    job = ingestion(asked.folder, asked.table, asked.key)
+    asked = arguments(folder="", table="", key="", spark="yes", since="never", remote="none", sink="parquet")
+    warehouse = {WAREHOUSE: os.environ[TARGET]} if asked.sink == "postgres" else {}
+    connections = SparkConnections({SHOP: asked.url, **warehouse})
+    job = ingestion(asked.folder, asked.table, asked.key, asked.sink)
     if asked.since != "never":
         load_from(job, asked.table, asked.since)
     import_drivers()
@@ -184,7 +209,7 @@ def main() -> None:
     say(
         sum(clock.phases[name] for name in ("planning", "data", "commit")),
         clock.phases,
-        rows=parquet_rows(f"{asked.folder}/target"),
+        rows=rows_of(opened, asked.table),
     )
 
 

@@ -8,10 +8,12 @@ import os
 import time
 from collections.abc import Mapping
 
-__all__ = ["DATABASE", "Laps", "arguments", "cpu_seconds", "say"]
+__all__ = ["DATABASE", "TARGET", "Laps", "arguments", "cpu_seconds", "say"]
 
 DATABASE = "BENCHMARK_DATABASE"
 """The variable that holds the database's URL."""
+TARGET = "BENCHMARK_TARGET"
+"""The same, of the database that rows are loaded into."""
 
 
 def arguments(**defaults: str) -> argparse.Namespace:

@@ -20,10 +20,10 @@ from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, Step
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.holds import Holds
 from airflow_gobblin.model.plan import Plan
-from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState
+from airflow_gobblin.model.work import MIB, Dataset, Extract, ExtractKind, StagedFile, UnitResult, UnitState
 from airflow_gobblin.rows.sinks import parquet_files
 from airflow_gobblin.rows.sinks.base import Layout, Sink, Writer
-from airflow_gobblin.rows.sinks.parquet import MIB, ParquetSink
+from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.publishing import FolderStep, MoveStep

@@ -154,7 +154,9 @@ class Runs:
         asked = PlanRequest(now, end, limits or Limits())
         with nullcontext() if self.real_clock else clock_at(now):
             found = self.source.plan(dataset, {dataset.urn: state}, asked, self.database)
-        return Planned(tuple(found.units), found.schema, found.planned, found.kept_from, found.consistency)
+        return Planned(
+            tuple(found.units), found.schema, found.planned, found.kept_from, found.consistency, merge=found.merge
+        )
 
     def read(self, unit: WorkUnit, schema: pa.Schema, limits: Limits | None = None) -> Given:
         reader = self.source.read(unit, schema, ReadRequest(limits or Limits()), self.database)

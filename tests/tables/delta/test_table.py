@@ -423,10 +423,30 @@ def test_a_merge_of_null_keys_or_of_too_much_is_refused(disk: Place, monkeypatch
         commit(disk, 1, same, merge=MERGE)
     with pytest.raises(TableError, match="null in column 'id'"):
         commit(disk, 1, disk.staged(nothing), merge=MERGE)
-    monkeypatch.setattr(delta_table, "MERGED_BYTES", 10)
-    with pytest.raises(TableError, match="at most 10 are merged"):
-        commit(disk, 1, disk.staged(versions((1, "a", 1, 1)), unit="u2"), merge=MERGE)
     assert table.look(OWNER).mark is None
+    monkeypatch.setattr(delta_table, "MERGED_BYTES", 10)
+    commit(disk, 1, disk.staged(versions((1, "a", 1, 1)), unit="u2"), merge=MERGE)  # as it is: there are no rows yet
+    with pytest.raises(TableError, match="at most 10 are merged"):
+        commit(disk, 2, disk.staged(versions((1, "a", 1, 1)), "t2", unit="u2"), token="t2", merge=MERGE)
+    assert table.look(OWNER).mark == mark(1)
+
+
+def test_columns_of_a_table_that_is_merged_into_are_added_apart(disk: Place) -> None:
+    """deltalake's merge would give the table another id, and lose its owner."""
+    table = disk.made(schema=MERGED)
+    commit(disk, 1, disk.staged(versions((1, "a", 1, 1))), merge=MERGE)
+    look, wide = table.look(OWNER), MERGED.append(pa.field("more", pa.string()))
+    file = disk.staged(pa.table({"id": [1], "v": ["b"], "at": [2], "pos": [2], "more": ["m"]}, schema=wide), "t2")
+    with pytest.raises(TableError, match="gives a table another id"):
+        commit(disk, 2, file, token="t2", merge=MERGE, schema=wide)
+    table.change_columns(look, OWNER, wide)
+    after = table.look(OWNER)
+    assert (after.id, after.owner, after.mark) == (look.id, look.owner, look.mark)
+    with pytest.raises(TableMovedError):
+        table.change_columns(look, OWNER, wide)
+    commit(disk, 2, file, token="t2", merge=MERGE)
+    assert table.look(OWNER).id == look.id
+    assert [(row["v"], row["more"]) for row in disk.rows()] == [("b", "m")]
 
 
 def test_a_merge_makes_a_foreign_table_ours_first(place: Place) -> None:

@@ -85,9 +85,14 @@ class SqlSource:
 
         return (Database(self.conn_id, connections).dialect.driver,)
 
-    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
-        """Return one dataset a table, in the order given. The database is not queried."""
+    @property
+    def declared(self) -> tuple[Dataset, ...]:
+        """One dataset a table, in the order given."""
         return tuple(Dataset(table.urn, table.extract, table.read_from) for table in self.tables)
+
+    def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
+        """Return those declared. The database is not queried."""
+        return self.declared
 
     def check(self, dataset: Dataset, connections: Connections) -> Iterator[GobblinError]:
         """Yield the faults that keep a table from being read as described: each column, with a cast that fits its first values.

@@ -141,6 +141,9 @@ class Dialect(Protocol):
     def indexes(self, namespace: str, table: str, column: str) -> Statement:
         """Select the names of what gives the rows of a table in the order of a column: its indexes that begin with it."""
 
+    def primary_keys(self, namespace: str, table: str) -> Statement:
+        """Select the columns of the table's primary key, in order; none if it has none."""
+
     def tables(self, namespace: str) -> Statement:
         """Select the names of the tables and views of a namespace."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
@@ -21,6 +22,7 @@ from airflow_gobblin.rows.sources.sql.positions import AxisKind, DateAxis, Local
 from airflow_gobblin.rows.sources.sql.scan import EVERY_INTEGER, Extent, Piece, Scan, open_scan
 from airflow_gobblin.rows.sources.sql.tables import DEFAULT_LAG, SqlTable
 from airflow_gobblin.rows.sources.sql.widths import split_by_width
+from airflow_gobblin.tables.port import Merge
 
 _BUCKETS_PER_UNIT = 20
 _MAX_BUCKETS = 1000
@@ -34,9 +36,10 @@ DELTA = "delta"
 def plan_table(session: Session, table: SqlTable, state: DatasetState, request: PlanRequest) -> DatasetPlan:
     """Plan the units of a table: all of it for a snapshot, otherwise its uncovered ranges."""
     scan = open_scan(session, table)
-    return (
-        plan_snapshot(scan, request) if table.kind is ExtractKind.SNAPSHOT_ONLY else plan_ranges(scan, state, request)
-    )
+    if table.kind is ExtractKind.SNAPSHOT_ONLY:
+        return plan_snapshot(scan, request)
+    keys = scan.primary_keys
+    return replace(plan_ranges(scan, state, request), merge=Merge(keys, table.delta) if keys else None)
 
 
 def plan_snapshot(scan: Scan, request: PlanRequest) -> DatasetPlan:

@@ -209,6 +209,21 @@ class Postgres:
               AND a.attname = {statement.bind(column)} AND m.amname = 'btree' AND i.indisvalid AND i.indpred IS NULL"""
         return statement
 
+    def primary_keys(self, namespace: str, table: str) -> Statement:
+        """Select from pg_catalog."""
+        statement = Statement(self.placeholder)
+        statement.text = f"""
+            SELECT a.attname::text
+            FROM pg_catalog.pg_index i
+            JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
+            JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+            CROSS JOIN unnest(i.indkey) WITH ORDINALITY k (number, place)
+            JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
+            WHERE n.nspname = {statement.bind(namespace)} AND c.relname = {statement.bind(table)}
+              AND i.indisprimary AND k.place <= i.indnkeyatts
+            ORDER BY k.place"""
+        return statement
+
     def tables(self, namespace: str) -> Statement:
         """Select from pg_catalog."""
         statement = Statement(self.placeholder)

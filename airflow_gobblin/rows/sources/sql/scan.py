@@ -107,6 +107,14 @@ class Scan:
         (text,) = self.session.row(statement)
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
+    @property
+    def primary_keys(self) -> tuple[str, ...]:
+        """The columns of its primary key: as its author says, or else the catalog."""
+        if self.table.primary_keys:
+            return self.table.primary_keys
+        statement = self.dialect.primary_keys(self._namespace, self.table.table)
+        return tuple(name for (name,) in self.session.rows(statement))
+
     def check_not_rewritten(self) -> None:
         """Check, after reading, that the snapshot had the table's rows: a transaction that waited for one that truncates and
         refills the table sees neither its old rows nor the new ones.

@@ -123,6 +123,13 @@ class Sqlite:
             WHERE name = {key} AND pk = 1 AND upper(type) = 'INTEGER' AND ({keys}) = 1"""
         return statement
 
+    def primary_keys(self, namespace: str, table: str) -> Statement:
+        """Select from table_xinfo."""
+        statement = Statement(self.placeholder)
+        name, at = statement.bind(table), statement.bind(namespace)
+        statement.text = f"SELECT name FROM pragma_table_xinfo({name}, {at}) WHERE pk > 0 ORDER BY pk"
+        return statement
+
     def tables(self, namespace: str) -> Statement:
         """Select from the schema table."""
         statement = Statement(self.placeholder)

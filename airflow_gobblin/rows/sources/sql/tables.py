@@ -13,11 +13,10 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.naming import check_urn
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.model.wire import digest
-from airflow_gobblin.model.work import Extract, ExtractKind
+from airflow_gobblin.model.work import MIB, Extract, ExtractKind
 from airflow_gobblin.rows.sources.sql.types import TYPE_NAMES, is_type_name
 
 DEFAULT_LAG = timedelta(minutes=5)
-MIB = 1 << 20
 
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _OPERATORS = (*_COMPARISONS, "in", "is null", "is not null")
@@ -89,6 +88,7 @@ class SqlTable:
     :param urn: the dataset's URN; by default `namespace.table`, or the table's name alone.
     :param delta: the column whose value identifies new rows: an integer, a date or a timestamp, without NULLs. A snapshot
         needs none; a big one is split by it, or by its only primary key, if that is an integer.
+    :param primary_keys: the columns of its primary key, by which sinks merge; by default those that the catalog knows.
     :param columns: the columns to read, in this order; all by default.
     :param casts: columns to read as another type: `int64`, `float64`, `string`, `bool`, `date`, `timestamp`,
         `timestamp[UTC]`, `decimal(precision,scale)` or `binary`. PostgreSQL casts by its own rules; SQLite accepts every

@@ -150,6 +150,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.rows.converters.columns import AddColumn, DropColumns, RenameColumns
     from airflow_gobblin.rows.sinks.base import Layout, Sink, Writer, publish_units
     from airflow_gobblin.rows.sinks.delta import DeltaSink
+    from airflow_gobblin.rows.sinks.iceberg import IcebergSink
     from airflow_gobblin.rows.sinks.parquet import ParquetSink
     from airflow_gobblin.rows.sinks.postgres import PostgresSink
     from airflow_gobblin.rows.sources.base import (
@@ -254,6 +255,7 @@ __all__ = [
     "Held",
     "HiveTable",
     "Holds",
+    "IcebergSink",
     "InRange",
     "IncompleteRunError",
     "Ingestion",
@@ -459,6 +461,7 @@ _MODULES = {
     "Held": "job",
     "HiveTable": "copy.registering",
     "Holds": "model.holds",
+    "IcebergSink": "rows.sinks.iceberg",
     "InRange": "rows.converters.checks",
     "IncompleteRunError": "errors",
     "Ingestion": "ingestion",

@@ -38,6 +38,7 @@ from airflow_gobblin.rows.converters.checks import NotNull
 from airflow_gobblin.rows.converters.columns import AddColumn
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.rows.sinks.delta import DeltaSink
+from airflow_gobblin.rows.sinks.iceberg import IcebergSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.rows.sources.base import Source
@@ -98,6 +99,7 @@ SAMPLES: dict[Any, Any] = {
     JsonValues: JsonValues({"id": "int64", "address": {"city": "string"}, "tags": ["string"]}, "value_"),
     DeltaLakeTable: DeltaLakeTable("/lake/orders"),
     DeltaSink: DeltaSink("/lake/{dataset}", "/work"),
+    IcebergSink: IcebergSink("lake_catalog", "raw.{dataset}", "/work", ("day(updated_at)",), storage="lake_s3"),
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt", owner="ann", group=100, permission=0o640, folder_permission=0o750),
     ParquetSink: ParquetSink("/lake"),

@@ -84,11 +84,20 @@ class Miscounting:
 class Lab:
     """An ingestion whose journal is in memory, or in a given store, and whose target is a folder.
 
+    :param connections: where its secrets come from; by default it has none.
     :param options: of the `Ingestion`.
     """
 
-    def __init__(self, folder: Path, *tables: Table, store: Store | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *tables: Table,
+        store: Store | None = None,
+        connections: Connections | None = None,
+        **options: Any,
+    ) -> None:
         self.folder = folder
+        self.connections = connections or NoConnections()
         self.store: Store = store or MemoryStore()
         self.ingestion = Ingestion(
             "lab", RowSource(tables), LineSink(str(folder)), "unused", **{"retention": timedelta(0), **options}
@@ -105,18 +114,18 @@ class Lab:
         assert isinstance(source, RowSource)
         self.ingestion = replace(self.ingestion, source=source)
         used = replace(self.ingestion, source=BrokenSource(source.tables, **broken)) if broken else self.ingestion
-        return OpenJob(used, self.journal, NoConnections())
+        return OpenJob(used, self.journal, self.connections)
 
     def run(
         self, *tables: Table, request: RunRequest | None = None, **broken: tuple[str, ...]
     ) -> dict[str, DatasetReport]:
-        return inprocess.run(self.opened(*tables, **broken), NoConnections(), request)
+        return inprocess.run(self.opened(*tables, **broken), self.connections, request)
 
     def extracted(self, *tables: Table, request: RunRequest | None = None) -> tuple[OpenJob, RunPlan]:
         """A run up to the results of its extract: its plan could be decided."""
         opened = self.opened(*tables)
         plan = create_work_units(opened, request or RunRequest(uuid.uuid4().hex))
-        inprocess.extract(opened, plan, NoConnections())
+        inprocess.extract(opened, plan, self.connections)
         return opened, plan
 
     def decide(self, *tables: Table, request: RunRequest | None = None) -> tuple[OpenJob, RunPlan]:
@@ -147,7 +156,7 @@ class Lab:
 
     @property
     def admin(self) -> Administration:
-        return Administration(self.journal, str(self.folder), "ann")
+        return Administration(self.journal, str(self.folder), "ann", self.connections)
 
 
 def published_paths(journal: Journal, urn: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -38,10 +39,13 @@ _POSTGRES_SETTINGS = (
     "target_session_attrs",
 )
 
+_CATALOG_SETTINGS = ("catalog_name", "warehouse")
+"""The extras of a database that holds a catalog of Iceberg tables."""
 _AS_THEY_ARE = (
     *("aws", "google_cloud_platform", "wasb", "adls"),
     *("sftp", "ssh", "http", "https", "hdfs", "webhdfs"),
     "hive_metastore",
+    "iceberg",
     "kafka",
 )
 """The types whose URIs are read as Airflow writes them."""
@@ -107,7 +111,7 @@ def _postgres_uri(connection: Connection) -> str:
         host=connection.host,
         port=connection.port,
         database=connection.schema,
-        query={name: str(extra[name]) for name in _POSTGRES_SETTINGS if name in extra},
+        query={name: str(extra[name]) for name in (*_POSTGRES_SETTINGS, *_CATALOG_SETTINGS) if name in extra},
     )
     return url.render_as_string(hide_password=False)
 
@@ -120,7 +124,8 @@ def _sqlite_uri(connection: Connection) -> str:
             f"its path {path!r} is not absolute",
             "Give the database's file as an absolute path, in the field 'host' or as 'sqlite:////path/to.db'.",
         )
-    return f"sqlite:///{path}"
+    settings = {name: str(value) for name, value in connection.extra_dejson.items() if name in _CATALOG_SETTINGS}
+    return f"sqlite:///{path}{'?' if settings else ''}{urlencode(settings)}"
 
 
 def _journal_url(connection: Connection) -> str:

@@ -27,11 +27,30 @@ def decode(text: str) -> pa.Schema:
 
 
 def includes(text: str, other: str) -> bool:
-    """Return whether an encoded schema has all columns of another one, with the same types."""
+    """Return whether an encoded schema has all columns of another one, with the same types or wider ones."""
     if text == other:
         return True
-    mine = decode(text)
-    return all(mine.get_field_index(f.name) >= 0 and mine.field(f.name).type == f.type for f in decode(other))
+    mine = {field.name: field.type for field in decode(text)}
+    return all(
+        field.name in mine and (mine[field.name] == field.type or is_wider(field.type, mine[field.name]))
+        for field in decode(other)
+    )
+
+
+def is_wider(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """Return whether every value of one type is a value of another one of its kind: integers, floating-point numbers, decimals of
+    one scale, and texts and bytes of Arrow's two sizes.
+    """
+    is_ = pa.types
+    if is_.is_integer(narrow) and is_.is_integer(wide):
+        if is_.is_signed_integer(narrow):
+            return bool(is_.is_signed_integer(wide) and wide.bit_width > narrow.bit_width)
+        return bool(wide.bit_width > narrow.bit_width)
+    if is_.is_floating(narrow) and is_.is_floating(wide):
+        return bool(wide.bit_width > narrow.bit_width)
+    if is_.is_decimal(narrow) and is_.is_decimal(wide):
+        return bool(wide.scale == narrow.scale and wide.precision > narrow.precision)
+    return (narrow, wide) in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
 
 
 def evolve(published: pa.Schema | None, planned: pa.Schema, urn: str) -> pa.Schema:

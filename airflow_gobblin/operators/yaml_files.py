@@ -44,6 +44,7 @@ from airflow_gobblin.redaction import setting_shows_secret, shows_password
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.sinks.base import Sink, TableSink
 from airflow_gobblin.rows.sinks.delta import DeltaSink
+from airflow_gobblin.rows.sinks.iceberg import IcebergSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.rows.sources.base import Source
@@ -297,7 +298,7 @@ def root_key(sink: Sink) -> str:
 _BUILT_IN: dict[Any, Mapping[str, type[Any]]] = {
     Source: {"sql": SqlSource, "kafka": KafkaSource},
     ValueFormat: {"bytes": BytesValues, "text": TextValues, "json": JsonValues, "avro": AvroValues},
-    Sink: {"parquet": ParquetSink, "delta": DeltaSink, "postgres": PostgresSink},
+    Sink: {"parquet": ParquetSink, "delta": DeltaSink, "iceberg": IcebergSink, "postgres": PostgresSink},
     DatasetFinder: {
         "whole_tree": WholeTree,
         "each_folder": EachFolder,

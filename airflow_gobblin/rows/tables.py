@@ -26,7 +26,7 @@ from airflow_gobblin.tables.arrow.reading import read_columns
 from airflow_gobblin.tables.arrow.schema_rules import SchemaDecision, decide
 from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
 from airflow_gobblin.tables.lists import write_lists
-from airflow_gobblin.tables.port import ChangesColumnsApart, Look, Merge, table_of
+from airflow_gobblin.tables.port import ChangesColumnsApart, Look, Merge, PartitionField, table_of
 
 __all__ = [
     "PlannedTable",
@@ -98,6 +98,7 @@ def plan_table(
         opened.create(request.owner, held, sink.partition_of(dataset))
         look = opened.look(request.owner)
     check_look(look, request.owner, table, request.table, made=True)
+    _check_partition(look, sink.partition_of(dataset), table.name)
     assert look.schema is not None
     decision = decide(look.schema, held, sink.rule_of(dataset), dataset.urn, sink.widens)
     for did in decision.did:
@@ -268,6 +269,18 @@ def check_look(look: Look, owner: Owner, table: TableRecord, before: TableTarget
             subject=name,
             cause=f"it was set back to before {look.mark}, which is committed",
             hint="Restore it; or rewind the dataset.",
+        )
+
+
+def _check_partition(look: Look, partition: tuple[PartitionField, ...], name: str) -> None:
+    """Check that a table is partitioned as its sink writes files."""
+    if look.partition != partition:
+        there, asked = (", ".join(map(str, fields)) or "nothing" for fields in (look.partition, partition))
+        raise TableError(
+            operation="plan for",
+            subject=name,
+            cause=f"it is partitioned by {there}, and its sink by {asked}",
+            hint="Give the sink the table's partition, or publish to another table.",
         )
 
 

@@ -26,10 +26,11 @@ from airflow_gobblin.errors import (
     TableMovedError,
 )
 from airflow_gobblin.model.table import DataFile, Mark, Owner
+from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.parsed_connection import ParsedConnection
-from airflow_gobblin.tables.iceberg_merge import MERGE_ROWS, Merged
+from airflow_gobblin.tables.iceberg_merge import Merged
 from airflow_gobblin.tables.port import Change, Count, Look, PartitionField
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 MAIN = "main"
 OWNER = "gobblin.owner"
 """The property that says whose the table is."""
+MERGED_BYTES = 256 << 20
+"""The most bytes of staged files that one commit merges, on a worker."""
 FILES_PER_MANIFEST = 5_000
 """What bounds the memory of a commit: a manifest's entries are held while it is written or read."""
 _MARK = "gobblin.mark."
@@ -52,6 +55,7 @@ _OURS = re.compile(r"/data/gobblin/(?P<token>[^/]+)/[^/]+/(?P<unit>[^/]+)-[^/-]+
 _TRANSFORM = re.compile(r"(?P<name>\w+)(?:\[(?P<width>\d+)\])?")
 _SQL_TYPES = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 _HIVE_TYPES = ("hive_metastore", "hive_cli", "hiveserver2")
+_ONLY = "Use a REST catalog, or pyiceberg's SQL catalog."
 
 
 @record("iceberg_table")
@@ -114,12 +118,8 @@ def _catalog_properties(conn_id: str, uri: str) -> dict[str, str]:
     :raises ConfigurationError: none can be made of the connection.
     """
     connection, path = ParsedConnection(conn_id, uri), unquote(urlsplit(uri).path)
-    if connection.type in _HIVE_TYPES:
-        raise connection.unfit(
-            "a table is changed there under a lock that can be lost, with no word of what it was before: it shuts nobody out",
-            "Use a REST catalog, or pyiceberg's SQL catalog.",
-        )
     extra = {name: value if isinstance(value, str) else json.dumps(value) for name, value in connection.extra.items()}
+    _check_kind(connection, extra)
     if connection.type == "iceberg":
         scheme = extra.pop("scheme", "http" if connection.host in ("localhost", "127.0.0.1") else "https")
         port = f":{connection.port}" if connection.port else ""
@@ -127,7 +127,6 @@ def _catalog_properties(conn_id: str, uri: str) -> dict[str, str]:
         if connection.login:
             given["credential"] = f"{connection.login}:{connection.password}"
         return extra | given
-    connection.expect("iceberg", *_SQL_TYPES)
     from sqlalchemy import URL
 
     if connection.type == "sqlite":  # an absolute path, in any of the spellings that Airflow and SQLAlchemy have
@@ -142,6 +141,24 @@ def _catalog_properties(conn_id: str, uri: str) -> dict[str, str]:
             path.strip("/"),
         )
     return extra | {"type": "sql", "uri": url.render_as_string(hide_password=False)}
+
+
+def _check_kind(connection: ParsedConnection, extra: Mapping[str, str]) -> None:
+    """Check that a connection is of a catalog that shuts late commits out.
+
+    :raises ConfigurationError: it isn't, or that was never shown.
+    """
+    kind = "rest" if connection.type == "iceberg" else "sql" if connection.type in _SQL_TYPES else connection.type
+    asked = extra.get("py-catalog-impl") or extra.get("type", kind)
+    if connection.type in _HIVE_TYPES or asked == "hive":
+        raise connection.unfit(
+            "a table is changed there under a lock that can be lost, with no word of what it was before: it shuts nobody out",
+            _ONLY,
+        )
+    if kind not in ("rest", "sql") or asked != kind:
+        raise connection.unfit(
+            f"it is for a catalog of type {asked!r}, of which nobody has shown that it refuses a late commit", _ONLY
+        )
 
 
 def _storage_properties(connection: ParsedConnection) -> dict[str, str]:
@@ -182,6 +199,8 @@ class OpenIcebergTable:
         self._catalog = catalog
 
     def look(self, owner: Owner) -> Look:
+        from airflow_gobblin.tables.arrow.iceberg_types import held
+
         table = self._load()
         if table is None:
             return Look(id="")
@@ -201,7 +220,7 @@ class OpenIcebergTable:
             stands=found is None or _stands(found, metadata),
             form=f"{metadata.current_schema_id}/{metadata.default_spec_id}",
             location=self._location(metadata.location),
-            schema=metadata.schema().as_arrow(),
+            schema=held(metadata.schema().as_arrow(), self._table.name),
             partition=_partition_of(metadata.spec(), metadata.schema()),
             version="" if head is None else str(head.snapshot_id),
             left="" if found is None else str(found.snapshot),
@@ -212,6 +231,8 @@ class OpenIcebergTable:
         from pyiceberg.exceptions import TableAlreadyExistsError
         from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
         from pyiceberg.schema import assign_fresh_schema_ids
+
+        from airflow_gobblin.tables.arrow.iceberg_types import held
 
         with _as_table_error("create", self._table.name):
             columns = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(held(schema, self._table.name)))
@@ -231,12 +252,15 @@ class OpenIcebergTable:
     def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
         if change.merge is not None and change.removes:
             raise self._error("merge into", "units can't be replaced there: what was merged has lost its unit")
-        if change.merge is not None and change.rows > MERGE_ROWS:
-            raise self._error(
-                "merge into",
-                f"{change.rows} rows are more than the {MERGE_ROWS} that one commit can merge on a worker",
-                "Limit what a run takes, or append and merge by readers.",
-            )
+        if change.merge is not None:
+            from airflow_gobblin.tables.arrow.merging import COMPARED_ROWS
+
+            if change.rows > COMPARED_ROWS:
+                raise self._error(
+                    "merge into",
+                    f"{change.rows:,} rows are more than the {COMPARED_ROWS:,} that one commit can merge on a worker",
+                    "Let a run have less, or add rows and let readers merge them.",
+                )
         self._commit(look, change, owner, mark, look.owner if change.empty and look.owner is not None else owner)
 
     def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
@@ -334,6 +358,8 @@ class OpenIcebergTable:
     def _evolved(self, table: Table, wanted: pa.Schema | None) -> tuple[Schema, tuple[Any, ...]]:
         """Return the schema that the table is to have, and the updates that give it that."""
         from pyiceberg.table.update.schema import UpdateSchema
+
+        from airflow_gobblin.tables.arrow.iceberg_types import held
 
         current = table.metadata.schema()
         if wanted is None:
@@ -636,7 +662,7 @@ class _EntryOf:
             content=DataFileContent.DATA,
             file_path=f"{self._location}/{file.path}",
             file_format=FileFormat.PARQUET,
-            partition=Record(*(_partition_value(kind, value) for kind, value in values)),
+            partition=Record(*(_native(kind, value) for kind, value in values)),
             record_count=file.rows,
             file_size_in_bytes=file.size,
             sort_order_id=None,
@@ -661,7 +687,7 @@ class _EntryOf:
                 if (number := getattr(column, ours)) is not None:
                     metrics[theirs][column_id] = number
             for bounds, value in ((low, column.low), (high, column.high)):
-                if value is not None and (known := native(kind, value)) == known:
+                if value is not None and (known := _native(kind, value)) == known:
                     bounds[column_id] = to_bytes(kind, known)
         return {**metrics, "lower_bounds": low, "upper_bounds": high}
 
@@ -688,42 +714,17 @@ def _single_columns(schema: Schema) -> Iterator[tuple[int, str]]:
     return below(schema.fields, "")
 
 
-def native(kind: Any, value: Any) -> Any:
-    """Return a value of a type of Iceberg's from its form as JSON: numbers and texts as they are, NaN and infinities as texts,
-    decimals as texts, dates and times as numbers (days and microseconds) or ISO texts, and bytes in base64.
+def _native(kind: Any, value: Json) -> Any:
+    """Return a value of a type of Iceberg's, in the form that the library takes, from its form in records: dates and times stay
+    numbers, of days and microseconds.
     """
-    import base64
-    import uuid
-    from datetime import date, datetime, time
-    from decimal import Context, Decimal
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    from pyiceberg import types
+    from airflow_gobblin.tables.arrow.statistics import from_json
 
-    if value is None:
-        return None
-    if isinstance(kind, types.DecimalType):
-        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=38))
-    if isinstance(kind, types.FloatType | types.DoubleType):
-        return float(value)
-    if isinstance(kind, types.BinaryType | types.FixedType):
-        return base64.b64decode(value)
-    if isinstance(value, str):
-        if isinstance(kind, types.DateType):
-            return date.fromisoformat(value)
-        if isinstance(kind, types.TimeType):
-            return time.fromisoformat(value)
-        if isinstance(kind, types.TimestampType | types.TimestamptzType):
-            return datetime.fromisoformat(value).replace(tzinfo=None)
-        if isinstance(kind, types.UUIDType):
-            return uuid.UUID(value)
-    return value
-
-
-def _partition_value(kind: Any, value: Any) -> Any:
-    """Return a value of a partition, in the form that manifests hold it."""
-    from pyiceberg.partitioning import _to_partition_representation
-
-    return _to_partition_representation(kind, native(kind, value))
+    arrow = schema_to_pyarrow(kind)
+    return value if pa.types.is_temporal(arrow) else from_json(value, arrow).as_py()
 
 
 def _manifests(table: Table, *, deletes: bool = False) -> Iterator[ManifestFile]:
@@ -879,64 +880,3 @@ def _partition_of(spec: PartitionSpec, schema: Schema) -> tuple[PartitionField, 
         return PartitionField(column or "", "void" if name == "void" else name, int(width or 0))
 
     return tuple(one(field) for field in spec.fields)
-
-
-def held(schema: pa.Schema, subject: str) -> pa.Schema:
-    """Return a schema as Iceberg holds it: times with a zone as instants in UTC, unsigned numbers in the next wider type.
-
-    :raises ConfigurationError: it has no type for some of the columns, which are all named.
-    """
-    import pyarrow as pa
-
-    kinds = [(field, _held_type(field.type)) for field in schema]
-    unfit = [f"column {field.name!r} ({field.type})" for field, kind in kinds if kind is None]
-    if unfit:
-        raise ConfigurationError(
-            operation="hold a dataset in",
-            subject=subject,
-            cause=f"Iceberg has no type for {', '.join(unfit)}",
-            hint="Cast the columns in the source's `casts`, or leave them out.",
-        )
-    return pa.schema([field.with_type(kind) for field, kind in kinds])
-
-
-def _held_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type that values of another one are held in without loss; `None` if there is none."""
-    import pyarrow as pa
-
-    is_ = pa.types
-    if is_.is_nested(kind):
-        return _held_nested(kind)
-    if is_.is_dictionary(kind):
-        return _held_type(kind.value_type)
-    if is_.is_timestamp(kind):
-        return None if kind.unit == "ns" else pa.timestamp("us", "UTC" if kind.tz else None)
-    if is_.is_time(kind):
-        return None if kind.unit == "ns" else pa.time64("us")
-    if is_.is_integer(kind):
-        bits = kind.bit_width + (1 if is_.is_unsigned_integer(kind) else 0)
-        return pa.int32() if bits <= 32 else pa.int64() if bits <= 64 else None
-    if is_.is_decimal(kind):
-        return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 and kind.scale >= 0 else None
-    others = {pa.float16(): pa.float32(), pa.large_string(): pa.string(), pa.string_view(): pa.string()}
-    others |= {pa.large_binary(): pa.binary(), pa.binary_view(): pa.binary()}
-    tests = (is_.is_boolean, is_.is_floating, is_.is_string, is_.is_date32, is_.is_binary, is_.is_fixed_size_binary)
-    return others.get(kind, kind if any(test(kind) for test in tests) or isinstance(kind, pa.UuidType) else None)
-
-
-def _held_nested(kind: pa.DataType) -> pa.DataType | None:
-    """Return the same for a list, a struct or a map."""
-    import pyarrow as pa
-
-    fields = [kind.field(index) for index in range(kind.num_fields)] if pa.types.is_struct(kind) else None
-    if fields is not None:
-        inners = [_held_type(field.type) for field in fields]
-        whole = all(inner is not None for inner in inners) and fields
-        return (
-            pa.struct([field.with_type(inner) for field, inner in zip(fields, inners, strict=True)]) if whole else None
-        )
-    if pa.types.is_map(kind):
-        key, item = _held_type(kind.key_type), _held_type(kind.item_type)
-        return None if key is None or item is None else pa.map_(key, kind.item_field.with_type(item))
-    inner = _held_type(kind.value_type) if hasattr(kind, "value_field") else None
-    return None if inner is None else pa.list_(kind.value_field.with_type(inner))

@@ -1,7 +1,7 @@
 """Merging by key into an Iceberg table on a worker: data files that hold older versions are written anew without them.
 
-Copy on write, so every reader of the format sees the rows. The keys and positions of all new rows are held in memory at once, and
-besides one data file: `MERGE_ROWS` bounds the first, the table's target file size the second.
+Copy on write, so every reader of the format sees the rows. The keys and versions of all new rows, and of those with the same
+keys, are held in memory at once, and besides one data file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin.errors import TableError
 from airflow_gobblin.tables.port import Merge
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.metadata import TableMetadata
 
-MERGE_ROWS = 2_000_000
-"""The most rows that one commit merges. More of them are merged by several slots, or appended."""
 _FILE = "gobblin.file"
 _ROW = "gobblin.row"
 _NEW = "gobblin.new"
@@ -52,35 +49,31 @@ class Merging:
         self._io = io
         self._merge = merge
         self._name = name
-        versions = ([merge.delta] if merge.delta else []) + list(merge.positions)
-        self._versions = [column for column in versions if column not in merge.keys]
-        self._columns = [*merge.keys, *self._versions]
+        self._columns = [*merge.columns]
 
     def merged(self, old: Iterable[FileScanTask], new: list[Any]) -> Merged:
         """Find which rows stay, and write files without the others.
 
         :param old: the table's data files that may have rows with these keys.
         :param new: the data files to add, as the format has them.
-        :raises TableError: a key is null.
+        :raises TableError: a key is null, or two new rows are the newest version of a key.
         """
         from pyiceberg.table import FileScanTask
 
         added = [FileScanTask(entry) for entry in new]
         fresh = self._gathered(added, new=True)
-        if any(fresh[key].null_count for key in self._merge.keys):
-            raise self._error(f"a column of the key ({', '.join(self._merge.keys)}) is null in some of the rows")
         if not fresh.num_rows:
             return Merged(frozenset(), tuple(new))
         there = list(old)
         losing = self._losing(fresh, self._touched(there, fresh))
         leaving, adding = set[str](), list[Any]()
         for number, task in enumerate(there):
-            if gone := losing.get((False, number)):
+            if (gone := losing.get((False, number))) is not None:
                 leaving.add(task.file.file_path)
                 adding += self._without(task, gone)
         for number, task in enumerate(added):
             gone = losing.get((True, number))
-            adding += self._without(task, gone) if gone else [task.file]
+            adding += [task.file] if gone is None else self._without(task, gone)
         return Merged(frozenset(leaving), tuple(adding))
 
     def bounds(self, new: list[Any]) -> Any:
@@ -120,24 +113,19 @@ class Merging:
         tables = [table.select(fresh.column_names) for table in found if table.num_rows]
         return pa.concat_tables(tables) if tables else self._empty()
 
-    def _losing(self, fresh: pa.Table, there: pa.Table) -> dict[tuple[bool, int], set[int]]:
+    def _losing(self, fresh: pa.Table, there: pa.Table) -> dict[tuple[bool, int], pa.Array]:
         """Return the rows that go, of each file: of every key all but the newest; of equal ones, one that is there stays."""
         import pyarrow as pa
 
-        keys = list(self._merge.keys)
-        order = [(key, "ascending") for key in keys]
-        order += [(column, "descending") for column in self._versions]
-        order += [(_NEW, "ascending"), (_FILE, "ascending"), (_ROW, "ascending")]
-        rows = pa.concat_tables([fresh, there]).sort_by(order)  # nulls are last: a row without a version is the oldest
-        rows = rows.append_column("gobblin.order", pa.array(range(rows.num_rows), pa.int64()))
-        first = rows.group_by(keys).aggregate([("gobblin.order", "min")])["gobblin.order_min"]
-        winners = set(first.to_pylist())
-        losing: dict[tuple[bool, int], set[int]] = {}
-        places = zip(*(rows[name].to_pylist() for name in (_NEW, _FILE, _ROW)), strict=True)
-        for number, (new, file, row) in enumerate(places):
-            if number not in winners:
-                losing.setdefault((new, file), set()).add(row)
-        return losing
+        from airflow_gobblin.tables.arrow.merging import merged
+
+        place = [_NEW, _FILE, _ROW]
+        kept = merged(there, fresh, self._merge, self._name).select(place)
+        rows = pa.concat_tables([there.select(place), fresh.select(place)])
+        gone = rows.join(kept, place, join_type="left anti").sort_by([(name, "ascending") for name in place])
+        files = gone.group_by([_NEW, _FILE], use_threads=False).aggregate([(_ROW, "list")])
+        which = zip(files[_NEW].to_pylist(), files[_FILE].to_pylist(), strict=True)
+        return {key: some.values for key, some in zip(which, files[f"{_ROW}_list"], strict=True)}
 
     def _placed(self, task: FileScanTask, number: int, *, new: bool) -> pa.Table:
         import pyarrow as pa
@@ -177,18 +165,17 @@ class Merging:
         table = scan.to_table([FileScanTask(task.file, task.delete_files)])
         return table.select(columns).cast(self._schema(columns))
 
-    def _without(self, task: FileScanTask, rows: set[int]) -> Iterator[Any]:
+    def _without(self, task: FileScanTask, rows: pa.Array) -> Iterator[Any]:
         """Write a file anew without some of its rows; nothing if no row is left."""
         import pyarrow as pa
+        import pyarrow.compute as pc
         from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
         table = self._read(task, self._metadata.schema().as_arrow().names)
-        kept = table.filter(pa.array([row not in rows for row in range(table.num_rows)], pa.bool_()))
+        numbers = pa.array(range(table.num_rows), pa.int64())
+        kept = table.filter(pc.invert(pc.is_in(numbers, rows)))
         if kept.num_rows:
             yield from _dataframe_to_data_files(self._metadata, kept, self._io)
-
-    def _error(self, cause: str) -> TableError:
-        return TableError(operation="merge into", subject=self._name, cause=cause, hint="Nothing was changed.")
 
 
 def _are_bounds_tight(field: Any, files: list[Any]) -> bool:

@@ -57,6 +57,7 @@ from airflow_gobblin.rows.converters.checks import InRange, Matches, NotNull
 from airflow_gobblin.rows.converters.columns import AddColumn, DropColumns, RenameColumns
 from airflow_gobblin.rows.sinks.base import Layout, Sink
 from airflow_gobblin.rows.sinks.delta import DeltaSink
+from airflow_gobblin.rows.sinks.iceberg import IcebergSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.rows.sources.kafka import Isolation, KafkaSource, OutOfRange, Start
@@ -623,6 +624,7 @@ CLASSES: tuple[type[Any], ...] = (
     Predicate,
     ParquetSink,
     DeltaSink,
+    IcebergSink,
     PostgresSink,
     Batch,
     Limits,

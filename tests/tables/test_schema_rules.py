@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_gobblin.errors import SchemaConflictError
-from airflow_gobblin.tables.arrow.schema_rules import SchemaRule, decide, is_wider
+from airflow_gobblin.model.schema import is_wider
+from airflow_gobblin.tables.arrow.schema_rules import SchemaRule, decide
 
 ID = pa.field("id", pa.int32(), nullable=False, metadata={"PARQUET:field_id": "1"})
 TABLE = pa.schema([ID, ("price", pa.decimal128(9, 2)), ("note", pa.string())])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from airflow_gobblin.errors import SchemaConflictError
+from airflow_gobblin.model.schema import is_wider
 from airflow_gobblin.tables.port import SchemaRule
 
 __all__ = ["SchemaDecision", "SchemaRule", "decide", "holds", "is_wider"]
@@ -117,22 +118,6 @@ def _gone(table: pa.Schema, planned: pa.Schema) -> Iterator[str]:
     for field in table:
         if field.name not in planned.names and not field.nullable:
             yield f"column {field.name!r} ({field.type}, not null) is gone"
-
-
-def is_wider(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Return whether every value of one type is a value of another one of its kind: integers, floating-point numbers, decimals of
-    one scale, and texts and bytes of Arrow's two sizes.
-    """
-    is_ = pa.types
-    if is_.is_integer(narrow) and is_.is_integer(wide):
-        if is_.is_signed_integer(narrow):
-            return bool(is_.is_signed_integer(wide) and wide.bit_width > narrow.bit_width)
-        return bool(wide.bit_width > narrow.bit_width)
-    if is_.is_floating(narrow) and is_.is_floating(wide):
-        return bool(wide.bit_width > narrow.bit_width)
-    if is_.is_decimal(narrow) and is_.is_decimal(wide):
-        return bool(wide.scale == narrow.scale and wide.precision > narrow.precision)
-    return (narrow, wide) in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
 
 
 def _refused(problems: list[str], rule: SchemaRule, urn: str) -> SchemaConflictError:

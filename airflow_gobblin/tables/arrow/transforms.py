@@ -58,7 +58,7 @@ def _fits(name: str, kind: pa.DataType) -> bool:
     binary = is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)
     whole = is_.is_signed_integer(kind) or kind in (pa.uint8(), pa.uint16(), pa.uint32())
     if name == "identity":
-        return not is_.is_nested(kind) and not is_.is_null(kind)
+        return not (is_.is_nested(kind) or is_.is_null(kind) or isinstance(kind, pa.BaseExtensionType))
     if name == "truncate":
         return whole or text or is_.is_decimal128(kind) or (binary and not is_.is_fixed_size_binary(kind))
     if name == "bucket":

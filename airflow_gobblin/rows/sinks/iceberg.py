@@ -1,0 +1,168 @@
+"""The sink of Iceberg tables as authors declare it. It loads Arrow and pyiceberg only where rows are planned or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
+from airflow_gobblin.model.naming import dataset_key
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import MIB, Dataset, UnitResult
+from airflow_gobblin.rows.sinks.tables import SchemaRules, named, rule_of, rules_of
+from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.storage.locations import object_location
+from airflow_gobblin.tables.iceberg import MERGED_BYTES, IcebergTable
+from airflow_gobblin.tables.partition import parse_partition
+from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.rows.sinks.table_files import TableFiles
+
+
+@record("iceberg_sink")
+@dataclass(frozen=True)
+class IcebergSink:
+    """A writer of tables of an Iceberg catalog, one a dataset. A table is made where there is none; each slot is one snapshot.
+
+    :param catalog: an Airflow connection to the catalog: of type `iceberg` to a REST catalog, of type `postgres` or `sqlite` to
+        pyiceberg's SQL catalog there.
+    :param table: the table of each dataset with its namespace, `raw.{dataset}`: `{dataset}` stands for the dataset's key. An
+        ingestion of several datasets needs it.
+    :param workspace: where plans, claims and lists of staged files are, apart from the table: an absolute path, a `file://` URL
+        or `s3://[connection@]bucket/prefix`.
+    :param partition: what a new table is partitioned by: columns, and `year`, `month`, `day`, `hour`, `bucket` and `truncate` of
+        one, such as `day(updated_at)` and `bucket(16, id)`.
+    :param storage: the connection to the object store that the catalog puts tables into; by default the workspace's.
+    :param file_bytes: the file size to aim at.
+    :param compression_level: of zstd, 1 (fast) to 22 (small).
+    :param sort: the columns that the rows of each file are sorted by; such a file takes at most 64 MiB of rows, as in memory.
+    :param merge: whether rows are merged: of each primary key the newest version stays. `True`: by the keys that the source
+        knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.
+    :param schema_rule: what may change of a table's columns.
+    """
+
+    catalog: str
+    table: str
+    workspace: str
+    partition: tuple[str, ...] = ()
+    merge: Merge | bool = False
+    schema_rule: SchemaRules = SchemaRule.REFUSE
+    storage: str | None = None
+    file_bytes: int = 128 * MIB
+    compression_level: int = 1
+    sort: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("partition", "sort"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "schema_rule", rules_of(self.schema_rule))
+        parse_partition(self.partition)
+        cause = ""
+        if self.file_bytes <= 0 or not 1 <= self.compression_level <= 22:
+            cause = "file_bytes or compression_level is out of its range"
+        elif "." not in self.table or not all(named(self.table, "x").split(".")):
+            cause = "its table has no namespace, or an empty name: write it as 'namespace.{dataset}'"
+        if cause:
+            raise ConfigurationError(operation="use", subject=f"IcebergSink(table={self.table!r})", cause=cause)
+
+    @property
+    def target(self) -> str:
+        """The workspace."""
+        return self.workspace
+
+    @property
+    def connection_ids(self) -> tuple[str, ...]:
+        """The one to the catalog, and the one to the tables' object store, if there is one."""
+        return (self.catalog,) if self._storage is None else (self.catalog, self._storage)
+
+    @property
+    def merged_bytes(self) -> int:
+        """What a worker merges in memory."""
+        return MERGED_BYTES
+
+    def folder(self, dataset: Dataset) -> str:
+        """Return the dataset's folder in the workspace: of its dead letters."""
+        return dataset_key(dataset.urn)
+
+    def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
+        """Return the columns as Iceberg holds them.
+
+        :raises SchemaConflictError: it can't hold one, or one that it is to be partitioned or sorted by is missing.
+        :raises ConfigurationError: there is no such transform of a column.
+        """
+        from airflow_gobblin.tables.arrow.iceberg_types import held
+
+        schema = held(planned, f"dataset {urn!r}")
+        self._check_columns(schema, f"dataset {urn!r}")
+        return schema
+
+    def _check_columns(self, schema: pa.Schema, name: str) -> None:
+        from airflow_gobblin.tables.arrow.transforms import result_type
+
+        fields = parse_partition(self.partition)
+        for use, column in (
+            *(("partitioned", field.column) for field in fields),
+            *(("sorted", one) for one in self.sort),
+        ):
+            if column not in schema.names:
+                raise SchemaConflictError(
+                    operation="plan",
+                    subject=f"column {column!r} of {name}",
+                    cause=f"its table is to be {use} by it, and it isn't there",
+                    hint="Keep that column, or use others.",
+                )
+        for field in fields:
+            result_type(field, schema.field(field.column).type)
+
+    def table_of(self, dataset: Dataset) -> IcebergTable:
+        """Return the dataset's table."""
+        return IcebergTable(self.catalog, named(self.table, dataset.urn), self._storage)
+
+    def partition_of(self, dataset: Dataset) -> tuple[PartitionField, ...]:
+        """Return what its table is partitioned by."""
+        return parse_partition(self.partition)
+
+    def rule_of(self, dataset: Dataset) -> SchemaRule:
+        """Return what may change of its table's columns."""
+        return rule_of(self.schema_rule, dataset.urn)
+
+    def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
+        """Return that it can: each wider type of one kind is also wider by the format, and any column may take nulls."""
+        return True
+
+    def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> TableFiles:
+        """Start the data files of a unit, where they stay.
+
+        :param staged: their folder.
+        :param published: the unit's id.
+        """
+        from airflow_gobblin.rows.sinks.table_files import TableFiles
+        from airflow_gobblin.tables.arrow.iceberg_types import bare, has_ids
+
+        return TableFiles(
+            schema if has_ids(schema) else bare(schema),  # a reader goes by the ids, if there are any
+            files,
+            staged,
+            published,
+            partition=parse_partition(self.partition),
+            file_bytes=self.file_bytes,
+            compression_level=self.compression_level,
+            sort=[(column, True) for column in self.sort],
+        )
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
+        """Yield nothing: the table's own step publishes."""
+        return iter(())
+
+    @property
+    def _storage(self) -> str | None:
+        if self.storage is not None:
+            return self.storage
+        place = object_location(self.workspace)
+        return None if place is None else place.conn_id

@@ -43,18 +43,33 @@ HADOOP_JARS = (
     ("org.apache.hadoop", "hadoop-client-minicluster", HADOOP),
     ("org.junit.jupiter", "junit-jupiter-api", "5.12.2"),  # which the namenode of tests asks for
 )
+ICEBERG = "1.10.0"
+JETTY = "11.0.26"
+# The server of Iceberg's test fixtures, and of what it takes the jars that pyspark doesn't bring.
+ICEBERG_REST = (
+    *(("org.apache.iceberg", f"iceberg-{name}", ICEBERG) for name in ("api", "bundled-guava", "common", "core")),
+    *(
+        ("org.eclipse.jetty", f"jetty-{name}", JETTY)
+        for name in ("http", "io", "security", "server", "servlet", "util")
+    ),
+    ("com.github.ben-manes.caffeine", "caffeine", "2.9.3"),
+    ("org.apache.httpcomponents.client5", "httpclient5", "5.5"),
+    ("org.apache.httpcomponents.core5", "httpcore5", "5.3.4"),
+    ("org.apache.httpcomponents.core5", "httpcore5-h2", "5.3.4"),
+)
+ICEBERG_TEST_JARS = (("iceberg-open-api", "test-fixtures"), ("iceberg-core", "tests"))
+"""Those that have a classifier."""
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
 REGISTRY = ("io.apicurio", "apicurio-registry-app", "3.0.9")
-# Its jars lie in an archive, which has a classifier.
-REGISTRY_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-  <info organisation="tests" module="registry"/>
-  <dependencies>
-    <dependency org="{0}" name="{1}" rev="{2}" transitive="false">
-      <artifact name="{1}" type="tar.gz" ext="tar.gz" m:classifier="all"/>
-    </dependency>
-  </dependencies>
+# Of artifacts with a classifier, such as the archive in which the jars of a registry lie.
+IVY_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="tests" module="classified"/>
+  <dependencies>{}</dependencies>
 </ivy-module>
 """
+IVY_DEPENDENCY = """<dependency org="{0}" name="{1}" rev="{2}" transitive="false">
+      <artifact name="{1}" type="{3}" ext="{3}" m:classifier="{4}"/>
+    </dependency>"""
 # Ivy's own settings look into ~/.m2 first, where a pom may lie without its jar.
 IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
@@ -191,13 +206,30 @@ def bring_registry() -> None:
     folder = BUILD / f"registry-{REGISTRY[2]}"
     if not folder.exists():
         fresh, ivy = _ivy(folder.name, 'usepoms="false"')  # its pom's parent isn't there
-        (fresh / "ivy.xml").write_text(REGISTRY_MODULE.format(*REGISTRY))
+        (fresh / "ivy.xml").write_text(IVY_MODULE.format(IVY_DEPENDENCY.format(*REGISTRY, "tar.gz", "all")))
         _run([*ivy, "-ivy", str(fresh / "ivy.xml"), "-retrieve", str(fresh / "[artifact].[ext]")])
         (fresh / "jars").mkdir()
         _run(["tar", "-xzf", str(fresh / f"{REGISTRY[1]}.tar.gz"), "-C", str(fresh / "jars")])
         (fresh / "jars").replace(folder)
         shutil.rmtree(fresh)
     _remember("REGISTRY", folder)
+
+
+def bring_iceberg_rest() -> None:
+    """a REST catalog of Iceberg tables (12 MB the first time)"""
+    folder = BUILD / f"iceberg-rest-{ICEBERG}"
+    if not folder.exists():
+        jars = _jars(f"{folder.name}-plain", ICEBERG_REST, "-notransitive", "-confs", "master")
+        fresh, ivy = _ivy(folder.name)
+        wanted = (
+            IVY_DEPENDENCY.format("org.apache.iceberg", name, ICEBERG, "jar", classifier)
+            for name, classifier in ICEBERG_TEST_JARS
+        )
+        (fresh / "ivy.xml").write_text(IVY_MODULE.format("".join(wanted)))
+        _run([*ivy, "-ivy", str(fresh / "ivy.xml"), "-retrieve", str(jars / "[artifact]-[revision]-tests.[ext]")])
+        jars.replace(folder)
+        shutil.rmtree(fresh)
+    _remember("ICEBERG_REST_JARS", folder)
 
 
 def _jars(name: str, artifacts: Sequence[tuple[str, str, str]], *options: str) -> Path:
@@ -293,6 +325,7 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
         bring_hdfs,
         bring_kafka,
         bring_registry,
+        bring_iceberg_rest,
         bring_browser,
         bring_bindfs,
         keep_spark_classes,

@@ -26,6 +26,7 @@ from tests.services.emulators import Emulator, running_azurite, running_gcs
 from tests.services.environment import ROOT, TEMPORARY, hurry_java, use_environment
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.services.hive import Metastore, running_metastore
+from tests.services.iceberg_rest import IcebergRest, running_iceberg_rest
 from tests.services.kafka import Kafka, running_kafka
 from tests.services.packages import build_wheel
 from tests.services.postgres import Postgres, running_postgres
@@ -47,6 +48,7 @@ SERVICES = frozenset(
             "deployment",
             "gcs",
             "hdfs",
+            "iceberg_rest",
             "kafka",
             "metastore",
             "mortal",
@@ -157,6 +159,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """A running schema registry."""
     with running_registry(tmp_path_factory.mktemp("registry")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
+    """A running REST catalog of Iceberg tables."""
+    with running_iceberg_rest(tmp_path_factory.mktemp("iceberg_rest")) as catalog:
+        yield catalog
 
 
 @pytest.fixture(scope="session")

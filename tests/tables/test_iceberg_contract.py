@@ -1,4 +1,4 @@
-"""Iceberg tables keep the contract of tables, with real pyiceberg in a catalog on SQLite."""
+"""Iceberg tables keep the contract of tables, with real pyiceberg, in catalogs of three kinds: SQLite, PostgreSQL, REST."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.tables.iceberg import IcebergTable
 from airflow_gobblin.testing.files import write
 from airflow_gobblin.testing.tables import FOREIGN_ROW, SCHEMA, ForeignAct, Row, TableContract
+from tests.services.iceberg_rest import IcebergRest
 
 
 class _Catalog:
@@ -33,12 +34,16 @@ class _Catalog:
 
 
 class IcebergBench:
-    """A table of a catalog on SQLite, with its files on disk."""
+    """A table of a catalog, with its files on disk.
 
-    def __init__(self, root: Path) -> None:
+    :param uri: the connection to the catalog; by default it is on SQLite.
+    """
+
+    def __init__(self, root: Path, uri: str | None = None) -> None:
         root.mkdir(parents=True)
-        self.table = IcebergTable("catalog", "raw.orders")
-        self.connections = _Catalog(f"sqlite://{root}/catalog.db?warehouse={quote(f'file://{root}/lake', safe='')}")
+        self.table = IcebergTable("catalog", f"raw_{uuid.uuid4().hex}.orders")
+        warehouse = f"warehouse={quote(f'file://{root}/lake', safe='')}"
+        self.connections = _Catalog(uri or f"sqlite://{root}/catalog.db?{warehouse}")
         self.files = LocalFiles(root)
         self.acts = frozenset(ForeignAct)
         self.merges = True
@@ -74,7 +79,7 @@ class IcebergBench:
             case ForeignAct.ROLL_BACK:
                 table.manage_snapshots().rollback_to_snapshot(head.parent_snapshot_id).commit()
             case ForeignAct.DROP:
-                table.catalog.drop_table("raw.orders")
+                table.catalog.drop_table(self.table.table)
             case ForeignAct.ADD_COLUMN:
                 with table.update_schema() as update:
                     update.add_column("theirs", StringType())
@@ -87,3 +92,16 @@ class TestIcebergTable(TableContract):
     @pytest.fixture
     def new_bench(self, tmp_path: Path) -> Callable[[], IcebergBench]:
         return lambda: IcebergBench(tmp_path / uuid.uuid4().hex)
+
+
+class TestIcebergTableOfRest(TableContract):
+    @pytest.fixture
+    def new_bench(self, tmp_path: Path, iceberg_rest: IcebergRest) -> Callable[[], IcebergBench]:
+        return lambda: IcebergBench(tmp_path / uuid.uuid4().hex, iceberg_rest.uri)
+
+
+class TestIcebergTableOfPostgres(TableContract):
+    @pytest.fixture
+    def new_bench(self, tmp_path: Path, postgres_database: str) -> Callable[[], IcebergBench]:
+        warehouse = quote(f"file://{tmp_path}/lake", safe="")
+        return lambda: IcebergBench(tmp_path / uuid.uuid4().hex, f"{postgres_database}?warehouse={warehouse}")

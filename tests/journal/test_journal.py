@@ -321,13 +321,14 @@ def test_failures_count_since_the_last_release_and_once_a_run(tmp_path: Path) ->
     assert (state.failures, state.quarantined) == (("z",), False)
 
 
-def test_a_slot_needs_an_outcome_where_files_are_moved_or_retired() -> None:
+def test_a_slot_needs_an_outcome_where_files_are_moved_or_retired_or_a_table_changes() -> None:
     assert {a for a in Action if a.needs_outcome} == {
         Action.COMMIT,
         Action.REWIND,
         Action.IMPORT,
         Action.DROP,
         Action.FLOOR,
+        Action.TAKE_OVER,
     }
 
 

@@ -37,7 +37,7 @@ from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.testing import inprocess, memory_table
 from airflow_gobblin.testing.memory_table import MemoryTable
-from tests.faults import Call, Crash, Effect, Fault
+from tests.faults import Call, Effect, Fault
 from tests.protocol.attempts import Attempt, deterministic
 from tests.protocol.table_world import FLIGHTS, PLANES, ColumnRows, TableWorld, source
 from tests.protocol.watched_tables import watching
@@ -397,7 +397,7 @@ class TableHistory:
                 if self.world.journal().history(urn).pending is not None:  # what it would take out was changed
                     self._abandon(None, urn)
         self._check()
-        killed = (attempt.tokens for attempt in self.attempts if isinstance(attempt.error, Crash))
+        killed = (attempt.tokens for attempt in self.attempts if attempt.error is not None)
         self.world.check_complete(self.source, self.copied_tokens.union(*killed))
 
     # What must hold

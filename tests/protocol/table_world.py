@@ -248,7 +248,7 @@ class TableWorld:
     def check_complete(self, of: ColumnRows, killed: Collection[str] = ()) -> None:
         """What holds at rest: everything in the source is published, once, and nothing is left over.
 
-        :param killed: tokens of which an attempt was killed: after its plan was swept, nobody knows of its data files.
+        :param killed: tokens of which an attempt was killed or failed: after its plan was swept, nobody knows of its data files.
 
         :raises AssertionError: it doesn't.
         """

@@ -17,12 +17,9 @@ from tests.tables.test_mutants import (
     Mutate,
     a_later_mark_is_taken_for_done,
     an_error_means_that_nothing_happened,
-    an_older_mark_is_good_enough,
     commit_on_another_handle,
     fence_without_a_new_head,
     retry_of_the_library,
-    the_form_is_not_looked_at,
-    the_rollback_is_not_seen,
     undo_of_a_standing_commit,
     what_leaves_is_not_counted,
 )
@@ -79,10 +76,7 @@ MUTANTS: tuple[Mutate, ...] = (
     undo_of_a_standing_commit,
     sweep_of_a_done_slot,
     sweep_that_leaves_data_files,
-    an_older_mark_is_good_enough,
     an_error_means_that_nothing_happened,
-    the_rollback_is_not_seen,
-    the_form_is_not_looked_at,
     what_leaves_is_not_counted,
 )
 """Deliberate faults. `tests/tables/test_mutants.py` has those of formats and of the step, which the contract catches, too."""

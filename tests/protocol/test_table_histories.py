@@ -62,11 +62,6 @@ def sweep_of_a_done_slot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sweeper, "_remove_data_files", remove)
 
 
-def sweep_that_leaves_data_files(patch: pytest.MonkeyPatch) -> None:
-    """The data files of a token that lost stay at the table's location."""
-    patch.setattr(Sweeper, "_remove_data_files", lambda self, plan: None)
-
-
 MUTANTS: tuple[Mutate, ...] = (
     retry_of_the_library,
     commit_on_another_handle,
@@ -75,7 +70,6 @@ MUTANTS: tuple[Mutate, ...] = (
     a_later_mark_is_taken_for_done,
     undo_of_a_standing_commit,
     sweep_of_a_done_slot,
-    sweep_that_leaves_data_files,
     an_error_means_that_nothing_happened,
     what_leaves_is_not_counted,
 )

@@ -109,7 +109,19 @@ class IcebergTable:
             ) from error
         with _as_table_error("open", self.name):
             catalog = load_catalog(properties.pop("catalog_name", self.catalog), **properties)
+            _keep_no_connections(catalog)
         return OpenIcebergTable(self, catalog)
+
+
+def _keep_no_connections(catalog: Catalog) -> None:
+    """Let a SQL catalog close its connection to the database after each use: a table that is open isn't closed."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import NullPool
+
+    if isinstance(catalog, SqlCatalog):
+        catalog.engine.dispose()
+        catalog.engine = create_engine(catalog.engine.url, poolclass=NullPool)
 
 
 def _catalog_properties(conn_id: str, uri: str) -> dict[str, str]:

@@ -37,10 +37,11 @@ from airflow_gobblin.hooks.standalone import (
     submitting_environment,
 )
 from airflow_gobblin.hooks.wording import worded, worded_failure
-from airflow_gobblin.job import connections_of
+from airflow_gobblin.job import DerivedWork, connections_of
 from airflow_gobblin.links import DatasetLink, SparkLink
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
+from airflow_gobblin.operators.announcing import announce_published, let_announce
 from airflow_gobblin.operators.run_requests import run_request
 from airflow_gobblin.operators.spark_options import check_conf
 from airflow_gobblin.operators.task_logs import log_replacing, log_reports, log_swept_pack
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
     from pydantic import JsonValue
 
+    from airflow_gobblin.events.announcement import Announcement
     from airflow_gobblin.job import Job
     from airflow_gobblin.run.open_job import OpenJob
 
@@ -124,6 +126,9 @@ class ExtractOperator(SparkSubmitOperator):
         check_conf(self.conf or {})
         self.job = job
         self.pack = pack
+        self.announcement: Announcement | None = None
+        if isinstance(job.work, DerivedWork):
+            let_announce(self)
         self._connect: ConnectHook | None = None
         self._masters: StandaloneMasters | None = None
         self._driver: str | None = None
@@ -139,7 +144,13 @@ class ExtractOperator(SparkSubmitOperator):
             opened = self._extract(context, number)
             with failing_at_once():
                 if not self._planned_again(opened, context):
+                    self._announce(opened, context)
                     return
+
+    def _announce(self, opened: OpenJob, context: Context) -> None:
+        """Announce the versions that a stage has published here: what reads them begins while its other tasks go on."""
+        if isinstance(self.job.work, DerivedWork):
+            announce_published(self, opened, None, context)
 
     def _planned_again(self, opened: OpenJob, context: Context) -> bool:
         """Return whether the run goes on with other plans: of what a flush lost to other runs, or of a stage's next version."""

@@ -16,7 +16,6 @@ from airflow.sdk import AssetAlias, BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, IncompleteRunError, SourceError, without_stop
-from airflow_gobblin.events.announcement import Announcement, announce
 from airflow_gobblin.events.assets import asset_uri, versions_asset
 from airflow_gobblin.events.metrics import count_recoveries, gauge_lags, gauge_quarantines
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
@@ -25,6 +24,7 @@ from airflow_gobblin.hooks.registry import location_of
 from airflow_gobblin.hooks.wording import worded, worded_error
 from airflow_gobblin.links import DatasetLink
 from airflow_gobblin.model.naming import many, shown
+from airflow_gobblin.operators.announcing import announce_published, let_announce
 from airflow_gobblin.operators.frozen_heap import frozen_heap
 from airflow_gobblin.operators.run_requests import run_request
 from airflow_gobblin.operators.task_logs import (
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import BaseOperatorLink, Context
 
+    from airflow_gobblin.events.announcement import Announcement
     from airflow_gobblin.hooks.steps import StepsOnSpark
     from airflow_gobblin.job import Job
     from airflow_gobblin.journal.records import Decision
@@ -110,16 +111,6 @@ class _TaskOperator(BaseOperator):
         """Stop the work on Spark."""
         if self._on_spark is not None:
             self._on_spark.on_kill()
-
-    def _let_announce(self) -> None:
-        """Give the task the outlet that `_announce` needs, and note what was announced once the task has succeeded."""
-        self.outlets = [*self.outlets, AssetAlias(asset_uri(self.job.name))]
-        self.on_success_callback = [*self.on_success_callback, _note_announced]
-
-    def _announce(self, opened: OpenJob, urns: Iterable[str] | None, context: Context) -> None:
-        """Emit an event for each published slot of these datasets that has had none, no matter which run published it."""
-        run_key = run_request(context).run_key(self.job.name)
-        self.announcement = announce(opened, urns, run_key, context)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
         """Return the lineage for OpenLineage: the datasets that this task announced."""
@@ -253,7 +244,7 @@ class ExecuteCommitStepsOperator(_PackOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._let_announce()
+        let_announce(self)
 
     def execute(self, context: Context) -> None:
         from airflow_gobblin.run.execute import execute_commit_steps
@@ -262,7 +253,7 @@ class ExecuteCommitStepsOperator(_PackOperator):
             opened = self._open_job()
             reports = self._of_pack(opened, context, partial(execute_commit_steps, opened))
             _raise_unless_good("execute the commit steps of", self.pack, reports)
-            self._announce(opened, [r.urn for r in reports], context)
+            announce_published(self, opened, [r.urn for r in reports], context)
 
 
 class FinishOperator(_TaskOperator):
@@ -282,7 +273,7 @@ class FinishOperator(_TaskOperator):
     ) -> None:
         super().__init__(trigger_rule=trigger_rule, **kwargs)
         self.plan = plan.task_id
-        self._let_announce()
+        let_announce(self)
 
     def execute(self, context: Context) -> None:
         from airflow_gobblin.run.answers import answered
@@ -311,7 +302,7 @@ class FinishOperator(_TaskOperator):
             if error is not None:
                 # A dataset that couldn't be read, for example, may be readable the next time.
                 raise (AirflowException if any(r.retryable for r in reports) else AirflowFailException)(str(error))
-            self._announce(opened, None, context)
+            announce_published(self, opened, None, context)
             if plan is not None and plan.seals is not None:
                 self._tell_of_version(plan.seals.version, context)
 
@@ -362,13 +353,6 @@ class FinishOperator(_TaskOperator):
                 _share(written[pack.index], actual),
                 sum(r.seconds for r in reports if r.pack == pack.index),
             )
-
-
-def _note_announced(context: Context) -> None:
-    """Note the slots that were announced, once Airflow has the events: not before the task has succeeded."""
-    task = context["task"]
-    if isinstance(task, _TaskOperator) and task.announcement is not None:
-        task.announcement.succeeded(context)
 
 
 @contextmanager

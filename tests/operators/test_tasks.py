@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_gobblin import Frame, ParquetSink, Pipeline, Stage
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import (
     GobblinError,
@@ -33,6 +34,7 @@ from airflow_gobblin.operators.tasks import (
     CreateWorkUnitsOperator,
     ExecuteCommitStepsOperator,
     FinishOperator,
+    VerifyRecoverOperator,
     WriteCommitStepsOperator,
     _raise_unless_good,
     failing_at_once,
@@ -44,12 +46,14 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.reports import DatasetReport, failed
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.storage.stores import open_store
 from airflow_gobblin.testing import inprocess
 from tests.events.test_telling import OutletEvents, statsd
 from tests.lab import BrokenSource, Lab
 from tests.operators.test_run_requests import context
 from tests.protocol.rows import LineSink, Table
+from tests.stages.diamond import Diamond
 
 A = Table("a", ExtractKind.APPEND_ONLY, 4)
 B = Table("b", ExtractKind.APPEND_ONLY, 4)
@@ -329,3 +333,44 @@ def test_what_was_in_memory_before_a_stage_is_kept_from_the_garbage_collector(
     assert frozen
     assert all(frozen)
     assert gc.get_freeze_count() == 0
+
+
+def test_the_tasks_of_a_stage_do_not_import_its_functions(tmp_path: Path) -> None:
+    """They load Spark, and only its driver calls them."""
+    diamond = Diamond(tmp_path)
+    diamond.grow(4)
+    stage = Stage("lab", Frame("acme.lab"), {"rows": diamond.raw["a"]}, ParquetSink(f"{tmp_path}/clean"))
+    pipeline = Pipeline("flights", (diamond.raw, stage), diamond.journal, ("no_module_of_this_name",))
+    job, pushed = pipeline["lab"], SimpleNamespace(xcom_push=lambda key, value: None, try_number=1, max_tries=0)
+    VerifyRecoverOperator(task_id="recover", job=job).execute(of_run())
+    (pack,) = CreateWorkUnitsOperator(task_id="plan", job=job).execute(of_run(ti=pushed))
+    with pytest.raises(AirflowException, match="its extract did not finish"):
+        WriteCommitStepsOperator(task_id="write", job=job, pack=pack).execute(of_run())
+    ExecuteCommitStepsOperator(task_id="execute", job=job, pack=pack).execute(of_run())
+
+
+def test_extract_announces_the_versions_that_it_published_of_a_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diamond = Diamond(tmp_path)
+    for _ in range(2):
+        diamond.grow(4)
+    stage = diamond.stage("lab", Input(diamond.journal, "raw", "a"))
+    opened = diamond.opened(stage)
+    plan = create_work_units(opened, MINE)
+    pack = pack_reference(plan.run, plan.packs[0])
+
+    def extract_here(_: Any) -> None:
+        inprocess.extract(opened, opened.staging.run(plan.run) or plan, NoConnections())
+
+    told = of_run()
+    task = ExtractOperator(task_id="extract", job=stage, pack=pack)
+    monkeypatch.setattr(task, "_run_driver", extract_here)
+    task.execute(told)
+    events = [(uri, extra["slot"]) for uri, extra in told["outlet_events"].added]
+    assert events == [("gobblin://lab/lab", 1), ("gobblin://lab/lab", 2)]
+    (noted,) = task.on_success_callback
+    noted({**context(), "task": task})
+    again = of_run()
+    ExecuteCommitStepsOperator(task_id="execute", job=stage, pack=pack).execute(again)
+    assert again["outlet_events"].added == []

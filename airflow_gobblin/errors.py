@@ -32,6 +32,7 @@ out. Each error answers two questions that decide how a caller may react:
     ├── StepError                     a commit step can't be carried out
     │   ├── StepConflictError         something else exists where the step publishes
     │   ├── StepFencedError           the step is shut out, since its slot is being abandoned
+    │   ├── StepDamagedError          a step is done, and lacks something that went meanwhile
     │   └── StepLostError             neither the staged file nor the published one exists
     ├── LostRaceError                 another run decided first
     │   └── AlreadyCoveredError       … and committed the range that this plan wanted
@@ -71,6 +72,7 @@ __all__ = [
     "SourceError",
     "StateGivenUpError",
     "StepConflictError",
+    "StepDamagedError",
     "StepError",
     "StepFencedError",
     "StepLostError",
@@ -300,6 +302,12 @@ class StepError(GobblinError):
 
 class StepConflictError(StepError):
     """Something else exists where the step publishes; it is left unchanged (I10)."""
+
+    retryable = False
+
+
+class StepDamagedError(StepError):
+    """A step is done, and lacks something that went while it was carried out: a person has to know."""
 
     retryable = False
 

@@ -39,6 +39,7 @@ class ErrorKind(StrEnum):
     TARGET = "TargetError"
     STEP = "StepError"
     STEP_CONFLICT = "StepConflictError"
+    STEP_DAMAGED = "StepDamagedError"
     STEP_LOST = "StepLostError"
     STEP_FENCED = "StepFencedError"
     LOST_RACE = "LostRaceError"

@@ -6,7 +6,14 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from airflow_gobblin.errors import Remedy, StepConflictError, StepError, StepFencedError, StepLostError
+from airflow_gobblin.errors import (
+    Remedy,
+    StepConflictError,
+    StepDamagedError,
+    StepError,
+    StepFencedError,
+    StepLostError,
+)
 from airflow_gobblin.steps.base import CommitStep, FenceResult, StepContext, StepStatus, publishes_files, weight_of
 from airflow_gobblin.storage.files.base import Files, each
 
@@ -59,6 +66,8 @@ def _carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> b
         try:
             step.execute(context)
             return True
+        except StepDamagedError:
+            raise  # it is done, and must not pass in silence
         except Exception as error:  # an author's step may raise anything
             failure = error
         status = _verify(step, context, urn, slot, failure)

@@ -18,11 +18,13 @@ from airflow_gobblin.errors import (
     ClaimError,
     ConfigurationError,
     GobblinError,
+    StepDamagedError,
     StepFencedError,
     StepLostError,
     TableError,
     TableMovedError,
 )
+from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.table import DataFile, SlotOfStep, TableTarget, TableUnit
 from airflow_gobblin.model.wire import record
@@ -44,6 +46,8 @@ DATA_FOLDER = "data/gobblin"
 _TRIES = 20
 """How often a commit is tried while others commit to the table, too."""
 _PAUSE = 0.05
+_NAMED = 20
+"""The most data files that an error names."""
 
 
 @record("table_commit_step")
@@ -102,6 +106,7 @@ class TableCommitStep:
         :raises StepFencedError: it is shut out.
         :raises StepLostError: a staged file is gone.
         :raises TableError: the table isn't as it has to be.
+        :raises StepDamagedError: it is done, and a data file went while it was committed.
         """
         slot, table = slot_of(context), self._open(context)
         for look in looks(table, slot, self.target):
@@ -115,9 +120,11 @@ class TableCommitStep:
                 raise StepLostError(operation="publish", subject=self.subject, cause=self.lost)
             try:
                 table.commit(look, self._change(context.files), slot.owner, slot.done)
-                return
             except TableMovedError:
                 log.info("%s: somebody else committed meanwhile; looking again", self.subject)
+            else:
+                self._check_files_stay(context)
+                return
 
     def fence(self, context: StepContext) -> FenceResult:
         """Shut the slot out of the table for good, by a commit that does nothing but move the mark.
@@ -221,6 +228,24 @@ class TableCommitStep:
                 identity = found.get(posixpath.basename(file.path))
                 if identity is None or identity.size != file.size:
                     yield file.path
+
+    def _check_files_stay(self, context: StepContext) -> None:
+        """Make sure that no data file went between the last look at them and the commit, by which the table has them. The slot is
+        done all the same: this is reported once, and by `audit` from then on.
+
+        :raises StepDamagedError: one did.
+        """
+        if not self.target.location or self.merge is not None:
+            return  # the table has copies of their rows
+        if gone := [*self.gone(context)]:
+            raise StepDamagedError(
+                operation="publish",
+                subject=self.subject,
+                cause=f"{many(len(gone), 'data file')} went while they were committed, so that the table lacks their rows: "
+                + ", ".join(gone[:_NAMED]),
+                hint="Restore them from a copy, or rewind the dataset to before this slot. Let the table's clean-up keep all "
+                "files that are younger than a run.",
+            )
 
     def _is_lost(self, context: StepContext) -> bool:
         """Return whether a staged data file, or a list of these, is gone."""

@@ -19,6 +19,7 @@ from airflow_gobblin.connections import Connections, GuardedConnections
 from airflow_gobblin.errors import (
     GobblinError,
     NotFoundError,
+    StepDamagedError,
     StepError,
     StepFencedError,
     StepLostError,
@@ -216,12 +217,19 @@ class _Interrupted:
     :param at: the number of the call, from 1.
     :param answer_lost: whether the call takes effect first.
     :param instead: what happens before the call instead of breaking it.
+    :param then: what happens after the call instead.
     """
 
     def __init__(
-        self, table: Table, at: int, *, answer_lost: bool = False, instead: Callable[[], None] | None = None
+        self,
+        table: Table,
+        at: int,
+        *,
+        answer_lost: bool = False,
+        instead: Callable[[], None] | None = None,
+        then: Callable[[], None] | None = None,
     ) -> None:
-        self._table, self._at, self._answer_lost, self._instead = table, at, answer_lost, instead
+        self._table, self._at, self._answer_lost, self._instead, self._then = table, at, answer_lost, instead, then
         self.name, self.connection_ids = table.name, table.connection_ids
         self.calls: list[str] = []
 
@@ -240,6 +248,10 @@ class _Interrupted:
         if self._instead is not None:
             self._instead()
             return do()
+        if self._then is not None:
+            done = do()
+            self._then()
+            return done
         if self._answer_lost:
             do()
         raise _Cut(f"the connection broke at call {self._at}, {name}")
@@ -541,6 +553,19 @@ class TableContract:
             decided.carry_out()
         assert_rows(chain)
         assert decided.fence() is FenceResult.HOLDS
+
+    def test_a_staged_file_that_goes_while_it_is_committed_is_reported_by_name(self, chain: _Chain) -> None:
+        decided = chain.decide(row(1), row(2))
+        where, staged = decided.step.target.location, decided.staged[-1].path
+        if not where:
+            return  # the table has copies of the rows
+        files = open_files(where, chain.bench.connections)
+        third = _Interrupted(chain.bench.table, 3, then=lambda: files.unlink(staged))
+        with pytest.raises(StepDamagedError, match=f"went while.*{staged}"):
+            decided.through(third).carry_out()
+        assert third.calls == ["look", "look", "commit"]
+        assert decided.verify() is StepStatus.DONE
+        assert not decided.carry_out()
 
     # What others do
 

@@ -35,7 +35,7 @@ def measure(rounds: int, rows: int) -> list[Row]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     found: list[Row] = []
     command = f"python -m tests.benchmarks.table_merges --rounds {rounds} --rows {rows}"
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, running_postgres(Path(folder) / "server") as server:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, running_postgres(Path(folder)) as server:
         for kind, (library, versions) in LIBRARIES.items():
             url = server.create_database(kind)
             ours, peer = (

@@ -11,15 +11,18 @@ import sqlite3
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
 from airflow.cli.cli_parser import get_parser
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
@@ -111,10 +114,15 @@ def test_ingestions_into_tables(tmp_path: Path, postgres_database: str) -> None:
     with psycopg.connect(postgres_database) as warehouse:
         warehouse.execute("CREATE SCHEMA raw")
     defined = block("tables", tmp_path)
-    shop = Shop(tmp_path / "shop.db", warehouse=postgres_database)
+    tables = quote(f"file://{tmp_path}/iceberg", safe="")
+    shop = Shop(
+        tmp_path / "shop.db",
+        warehouse=postgres_database,
+        lake_catalog=f"sqlite://{tmp_path}/catalog.db?warehouse={tables}",
+    )
 
     def run() -> None:
-        for name in ("to_lake", "to_warehouse"):
+        for name in ("to_catalog", "to_lake", "to_warehouse"):
             ingestion: Ingestion = defined[name]
             opened = OpenJob(ingestion, Journal.create(ingestion.journal, ingestion.name, shop), shop)
             assert {report.status for report in inprocess.run(opened, shop).values()} == {"committed"}
@@ -128,8 +136,11 @@ def test_ingestions_into_tables(tmp_path: Path, postgres_database: str) -> None:
     with psycopg.connect(postgres_database) as warehouse:
         assert warehouse.execute("SELECT id, cents FROM raw.orders ORDER BY id").fetchall() == [(1, 600), (2, 700)]
         assert warehouse.execute("SELECT id, cents FROM raw.prices").fetchall() == [(1, 6)]
-    read = DeltaTable(str(tmp_path / "delta" / "orders")).to_pyarrow_table().to_pylist()
-    assert sorted((row["id"], row["cents"]) for row in read) == [(1, 600), (2, 700)]
+    with closing(load_catalog("lake_catalog", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")) as catalog:
+        by_pyiceberg = catalog.load_table("raw.orders").scan().to_arrow()
+    by_deltalake = DeltaTable(str(tmp_path / "delta" / "orders")).to_pyarrow_table()
+    for read in (by_pyiceberg, by_deltalake):
+        assert sorted((row["id"], row["cents"]) for row in read.to_pylist()) == [(1, 600), (2, 700)]
 
 
 def test_a_mirror_of_files(tmp_path: Path) -> None:

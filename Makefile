@@ -17,14 +17,14 @@ help: ## say what there is
 SETUP = test -n "$(PYTHON)" || { echo "set-up failed: no Python 3.11 or newer found; install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3"; exit 1; }; \
 	$(PYTHON) .setup/bootstrap.py
 
-.PHONY: setup setup-demo setup-demo-kafka setup-packages setup-quick
+.PHONY: setup setup-demo setup-demo-iceberg setup-demo-kafka setup-packages setup-quick
 setup: ## bring everything needed into .venv and .build
 	@$(SETUP) all
-setup-demo setup-demo-kafka setup-packages setup-quick:
+setup-demo setup-demo-iceberg setup-demo-kafka setup-packages setup-quick:
 	@$(SETUP) $(@:setup-%=%)
 
 .PHONY: demo
-demo: setup-demo$(addprefix -,$(filter kafka,$(PART))) ## run the main job on real data, kill it, recover, check; with PART=mirror a mirror, PART=kafka topics, PART=pipeline stages
+demo: setup-demo$(addprefix -,$(filter iceberg kafka,$(PART))) ## run the main job on real data, kill it, recover, check; with PART=mirror a mirror, PART=kafka topics, PART=pipeline stages, PART=iceberg a table
 	@$(PY) -m tests.demo $(PART)
 
 .PHONY: test

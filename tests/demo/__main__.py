@@ -1,7 +1,8 @@
 """The demo: an example DAG on real data, with a run that is killed between two publish steps, and everything checked.
 
 Run it with `make demo`: tables, of which every row is checked; with `make demo PART=mirror`: files; with `make demo PART=kafka`:
-topics; or with `make demo PART=pipeline`: stages. It writes below `.build/demo` only; source, lake and logs stay there.
+topics; with `make demo PART=pipeline`: stages; or with `make demo PART=iceberg`: an Iceberg table. It writes below `.build/demo`
+only; source, lake and logs stay there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.services.environment import ROOT, use_environment
 
 FOLDER = ROOT / ".build" / "demo"
 FAILURE = FOLDER / "failure.txt"
-PARTS = {"tables": "story", "mirror": "mirror", "kafka": "kafka", "pipeline": "pipeline"}
+PARTS = {"tables": "story", "mirror": "mirror", "kafka": "kafka", "pipeline": "pipeline", "iceberg": "iceberg"}
 """Their modules; the set-up brings only what the one that runs imports."""
 
 

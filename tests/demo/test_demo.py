@@ -13,22 +13,27 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.rows.sinks.iceberg import IcebergSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.kafka import KafkaSource
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.testing import inprocess
 from tests.demo.flights import FLIGHTS, FlightsDatabase
+from tests.demo.iceberg import Lake
+from tests.demo.iceberg import check as check_table
 from tests.demo.kafka import CLICKS, INGESTION, PARTITIONS, come
 from tests.demo.kafka import check as check_topics
 from tests.demo.kill import file_names, stop_at_new_file
@@ -107,6 +112,52 @@ def test_the_demo_fails_on_a_planted_fault(journal: Journal, tmp_path: Path, row
     pq.write_table(pq.read_table(path).take(pa.array(rows)), path)
     with pytest.raises(DemoError, match=re.escape(finding)):
         check(journal, tmp_path / "source.db", ("flights",))
+
+
+class SourceAndCatalog(SqliteDatabase):
+    """The connections of a source and of the catalog of a lake."""
+
+    def __init__(self, source: Path, lake: Lake) -> None:
+        super().__init__(source)
+        self._catalog = f"sqlite://{lake.catalog_file}?warehouse={quote(f'file://{lake.root}/tables', safe='')}"
+
+    def uri(self, conn_id: str) -> str:
+        return self._catalog if conn_id == "lake_catalog" else super().uri(conn_id)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A table of an Iceberg catalog with the three rows of `source.db`."""
+    lake = Lake(tmp_path / "lake")
+    database = SourceAndCatalog(tmp_path / "source.db", lake)
+    database.run("CREATE TABLE flights (row_id INTEGER PRIMARY KEY, dest TEXT)")
+    database.insert("flights", [(1, "IAH"), (2, "MIA"), (3, None)])
+    source = SqlSource("db", (SqlTable("flights", ExtractKind.APPEND_ONLY, delta="row_id"),))
+    sink = IcebergSink("lake_catalog", "demo.{dataset}", f"file://{tmp_path}/work")
+    ingestion = Ingestion("flights_to_iceberg", source, sink, f"file://{lake.root}/journal")
+    journal = Journal.create(ingestion.journal, ingestion.name)
+    assert inprocess.run(OpenJob(ingestion, journal, database), database)["flights"].ok
+    return lake
+
+
+def test_the_verdict_on_an_iceberg_table_is_good_if_all_rows_are_there_once(lake: Lake, tmp_path: Path) -> None:
+    assert check_table(lake, tmp_path / "source.db") == 3
+
+
+@pytest.mark.parametrize(
+    ("plant", "finding"),
+    [
+        pytest.param(lambda table: table.append(table.scan().to_arrow().slice(0, 1)), "1 too many", id="duplicate"),
+        pytest.param(lambda table: table.delete("row_id = 2"), "1 missing", id="loss"),
+    ],
+)
+def test_the_demo_of_an_iceberg_table_fails_on_a_planted_fault(
+    lake: Lake, tmp_path: Path, plant: Callable[[Any], None], finding: str
+) -> None:
+    with closing(load_catalog("lake_catalog", type="sql", uri=f"sqlite:///{lake.catalog_file}")) as catalog:
+        plant(catalog.load_table("demo.flights"))
+    with pytest.raises(DemoError, match=re.escape(finding)):
+        check_table(lake, tmp_path / "source.db")
 
 
 def test_one_pass_joins_each_flight_with_each_weather_of_its_hour(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ carries out one run, and is killed at one of its calls: `Lake` starts it.
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import os
 import subprocess
@@ -31,6 +30,7 @@ from airflow_gobblin.tables.delta import DeltaLakeTable
 from airflow_gobblin.tables.port import Merge
 from airflow_gobblin.tables.postgres import PostgresTable
 from airflow_gobblin.testing.tables import SCHEMA
+from tests.duckdb_reader import duckdb_with
 from tests.protocol.lake_histories import Format, Read, run_and_die
 from tests.protocol.table_world import ORDERS, Row, as_row
 
@@ -40,19 +40,6 @@ COLUMNS = ", ".join(SCHEMA.names)
 def merging(urn: str) -> dict[str, Any]:
     """Return the options of a sink that merges orders: of each key the row with the highest position stays."""
     return {"merge": Merge(("id",), "position")} if urn == ORDERS else {}
-
-
-def duckdb_with(*extensions: str) -> Any:
-    """Return a DuckDB with extensions, each of which is a package."""
-    import duckdb
-
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
-    for name in extensions:
-        spec = importlib.util.find_spec(f"duckdb_extension_{name}")
-        assert spec is not None, f"duckdb-extension-{name} isn't installed"
-        assert spec.origin is not None
-        connection.execute(f"LOAD '{next(Path(spec.origin).parent.rglob('*.duckdb_extension'))}'")
-    return connection
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def measure(rounds: int, rows: int) -> list[Row]:
     command = f"python -m tests.benchmarks.table_merges --rounds {rounds} --rows {rows}"
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, running_postgres(Path(folder)) as server:
         for kind, (library, versions) in LIBRARIES.items():
-            url = server.create_database(kind)
+            url = server.create_database(f"{kind}_merges")
             ours, peer = (
                 program(who, Path(sys.executable), "table_merge", url, kind=kind, way=way, rows=rows, share=SHARE)
                 for who, way in ((OURS, "ours"), (library, "library"))

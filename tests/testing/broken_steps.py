@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -330,6 +331,7 @@ class TestAnActThatCanBeDoneTwice(BrokenAct):
             return StepStatus.DONE if there else StepStatus.TODO
 
         def execute(self, context: StepContext) -> None:
+            time.sleep(0.02)  # so that a fence comes before the act now and then, however few processors there are
             with context.files.create(self.target) as out:
                 out.write(b"new")
 

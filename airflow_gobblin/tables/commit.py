@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import posixpath
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ from airflow_gobblin.tables.port import Change, Look, Merge, OpenTable, table_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DATA_FOLDER", "TableCommitStep", "looks", "slot_of", "version_left"]
+__all__ = ["DATA_FOLDER", "TableCommitStep", "looks", "slot_of", "took_hold", "version_left"]
 
 log = logging.getLogger(__name__)
 
@@ -118,11 +119,8 @@ class TableCommitStep:
             self._check_form(look)
             if self._is_lost(context):
                 raise StepLostError(operation="publish", subject=self.subject, cause=self.lost)
-            try:
-                table.commit(look, self._change(context.files), slot.owner, slot.done)
-            except TableMovedError:
-                log.info("%s: somebody else committed meanwhile; looking again", self.subject)
-            else:
+            change = self._change(context.files)
+            if took_hold(self.subject, partial(table.commit, look, change, slot.owner, slot.done)):
                 self._check_files_stay(context)
                 return
 
@@ -143,11 +141,8 @@ class TableCommitStep:
                     return FenceResult.WHOLE
                 if status is StepStatus.FENCED:
                     return FenceResult.HOLDS
-            try:
-                table.commit(look, Change(form=look.form), slot.owner, slot.abandoned)
+            if took_hold(self.subject, partial(table.commit, look, Change(form=look.form), slot.owner, slot.abandoned)):
                 return FenceResult.HOLDS
-            except TableMovedError:
-                log.info("%s: somebody else committed meanwhile; looking again", self.subject)
         raise AssertionError("unreachable")
 
     def undo(self, context: StepContext) -> None:
@@ -299,6 +294,19 @@ def looks(table: OpenTable, slot: SlotOfStep, target: TableTarget) -> Iterator[L
         cause=f"others committed to it during each of {_TRIES} tries",
         hint="Nothing is lost: it is tried again.",
     )
+
+
+def took_hold(subject: str, commit: Callable[[], None]) -> bool:
+    """Commit to a table, and return whether it took hold. It didn't if somebody else committed since the last look.
+
+    :param subject: the step, for the log.
+    """
+    try:
+        commit()
+    except TableMovedError:
+        log.info("%s: somebody else committed meanwhile; looking again", subject)
+        return False
+    return True
 
 
 def slot_of(context: StepContext) -> SlotOfStep:

@@ -6,20 +6,18 @@ one takes the table over again, it does so by a slot of its own, whose mark shut
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
+from functools import partial
 
-from airflow_gobblin.errors import ClaimError, StepFencedError, TableError, TableMovedError
+from airflow_gobblin.errors import ClaimError, StepFencedError, TableError
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.table import Owner, SlotOfStep, TableTarget
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.steps.base import FenceResult, Phase, StepContext, StepStatus, TargetFile
-from airflow_gobblin.tables.commit import looks, slot_of
+from airflow_gobblin.tables.commit import looks, slot_of, took_hold
 from airflow_gobblin.tables.port import Change, Look, OpenTable, table_of
 
 __all__ = ["TableTakeOverStep"]
-
-log = logging.getLogger(__name__)
 
 
 @record("table_take_over_step")
@@ -68,11 +66,8 @@ class TableTakeOverStep:
                 return
             if status is StepStatus.FENCED:
                 raise StepFencedError(operation="publish", subject=self.subject, cause="it is shut out")
-            try:
-                table.take_over(look, slot.owner, slot.done)
+            if took_hold(self.subject, partial(table.take_over, look, slot.owner, slot.done)):
                 return
-            except TableMovedError:
-                log.info("%s: somebody else committed meanwhile; looking again", self.subject)
 
     def fence(self, context: StepContext) -> FenceResult:
         """Shut the slot out of the table for good, by a commit that moves the dataset's mark there, and leaves the owner.
@@ -86,11 +81,8 @@ class TableTakeOverStep:
             status = self._marked(look, slot)
             if status is not StepStatus.TODO:
                 return FenceResult.WHOLE if status is StepStatus.DONE else FenceResult.HOLDS
-            try:
-                table.commit(look, Change(form=look.form), slot.owner, slot.abandoned)
+            if took_hold(self.subject, partial(table.commit, look, Change(form=look.form), slot.owner, slot.abandoned)):
                 return FenceResult.HOLDS
-            except TableMovedError:
-                log.info("%s: somebody else committed meanwhile; looking again", self.subject)
         raise AssertionError("unreachable")
 
     def undo(self, context: StepContext) -> None:

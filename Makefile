@@ -35,7 +35,7 @@ test: setup ## run the tests, in two lanes (half an hour on two free cores)
 MEMORY = $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 2000000 { print "/dev/shm" }')
 
 .PHONY: quick
-quick: setup-quick ## run the tests that need no service and no Spark (two minutes)
+quick: setup-quick ## run the tests that need no service and no Spark, and take less than half a second each (two minutes)
 	@PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(PY) -m pytest -n 2 --dist worksteal -m "not slow and not soak" -q && echo "make quick: passed" || { echo "make quick: FAILED"; exit 1; }
 
 .PHONY: durations

@@ -59,6 +59,8 @@ def main() -> int:
     print(f"\nlanes: {', '.join(f'{name} ended with {code}' for name, code in codes.items())}; ", end="")
     print(f"in {(time.monotonic() - started) / 60:.1f} minutes")
     print(f"{counts['passed']} passed, {failed} failed, {counts['skipped']} skipped", flush=True)
+    for line in (line for lane in lanes.values() for line in lane.failures):
+        print(line, end="", flush=True)  # once more: those of the lane that ended first are far above
     return 1 if bad else 0
 
 
@@ -68,6 +70,7 @@ class _Lane:
     def __init__(self, name: str, arguments: Sequence[str]) -> None:
         self.name = name
         self.counts: Counter[str] = Counter()
+        self.failures: list[str] = []
         self._durations = ROOT / ".build" / f"durations-{name}.json"
         self._durations.unlink(missing_ok=True)
         self._process = subprocess.Popen(
@@ -110,6 +113,8 @@ class _Lane:
             for line in lines:
                 print(f"{self.name:>9} | {line}", end="", flush=True)
                 summary = line if _SUMMARY.search(line) else summary  # processes that end later may warn after it
+                if line.startswith(("FAILED ", "ERROR ")):
+                    self.failures.append(line)
         self.counts.update({kind: int(number) for number, kind in _COUNT.findall(summary)})
 
 

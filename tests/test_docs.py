@@ -257,6 +257,7 @@ def example_id(name: str) -> str:
     return "-".join((name, *re.findall(r"(\w+):", asked[1])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES, ids=example_id)
 def test_an_example_of_a_test_helper(name: str, request: pytest.FixtureRequest) -> None:
     defined: dict[str, Any] = {}

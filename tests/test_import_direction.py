@@ -114,6 +114,7 @@ def test_the_package_loads_without_airflow_and_spark() -> None:
     assert run_python(loaded) == "[]\n"
 
 
+@pytest.mark.slow
 def test_what_runs_in_spark_loads_where_there_is_no_airflow() -> None:
     names = [
         ".".join(module.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

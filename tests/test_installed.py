@@ -88,6 +88,7 @@ def test_it_has_the_page_with_all_its_files(python: Path, tmp_path: Path) -> Non
     assert run(python, tmp_path / "home", PAGE) == "gobblin page.css page.js"
 
 
+@pytest.mark.slow
 def test_it_is_installed_by_the_lines_of_the_readme(tmp_path: Path) -> None:
     """Typed in the checkout, where the README is, they install the package and a complete Spark."""
     python = make_environment(tmp_path / "env")

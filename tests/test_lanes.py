@@ -32,6 +32,7 @@ def test_every_test_is_in_one_lane() -> None:
     assert [f"--ignore={folder}" for folder in first] == [option for option in second if option != "tests"]
 
 
+@pytest.mark.slow
 def test_the_seconds_of_a_file_are_kept(tmp_path: Path) -> None:
     kept = tmp_path / "durations.json"
     subprocess.run(
@@ -44,6 +45,7 @@ def test_the_seconds_of_a_file_are_kept(tmp_path: Path) -> None:
     assert [*json.loads(kept.read_text())] == ["tests/model/test_packing.py"]
 
 
+@pytest.mark.slow
 def test_a_lane_that_does_not_end_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     left = tmp_path / "left"
     (tmp_path / "test_left.py").write_text(HANGING.format(left=left))
@@ -67,6 +69,7 @@ def test_it():
 """
 
 
+@pytest.mark.slow
 def test_what_is_said_after_the_end_is_not_counted(tmp_path: Path) -> None:
     (tmp_path / "test_warning.py").write_text(WARNING)
     lane = lanes._Lane("warning", ["-c", "pyproject.toml", "-s", str(tmp_path)])
@@ -89,6 +92,7 @@ def test_it(server):
 """
 
 
+@pytest.mark.slow
 def test_what_is_stuck_ends_its_lane_and_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,3 +101,12 @@ def test_what_is_stuck_ends_its_lane_and_is_shown(
     lane = lanes._Lane("stuck", [str(tmp_path / "test_stuck.py")])
     assert lane.wait(time.monotonic() + 60) == 1
     assert 'test_stuck.py", line 9 in server' in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_failed_is_kept_to_be_named_once_more(tmp_path: Path) -> None:
+    (tmp_path / "test_failing.py").write_text("def test_it():\n    assert 1 == 2\n")
+    lane = lanes._Lane("failing", [str(tmp_path / "test_failing.py")])
+    assert lane.wait(time.monotonic() + 120) == 1
+    assert [line.split()[0] for line in lane.failures] == ["FAILED"]
+    assert "test_failing.py::test_it" in lane.failures[0]

@@ -281,6 +281,7 @@ def awaited(dag: DAG) -> set[str]:
     return {asset.uri for asset in condition.objects if isinstance(asset, Asset)}
 
 
+@pytest.mark.slow
 def test_a_dag_file_of_a_pipeline_needs_neither_spark_nor_the_functions() -> None:
     program = (
         "import sys; sys.modules['pyspark'] = None\n"

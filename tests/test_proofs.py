@@ -82,6 +82,7 @@ def test_it(size: int, holds: bool, proved: Proved) -> None:
 """
 
 
+@pytest.mark.slow
 def test_of_the_wholes_that_run_only_what_held_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "proofs.json"
     (tmp_path / "test_it.py").write_text(PROOF)

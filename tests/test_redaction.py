@@ -269,6 +269,7 @@ def test_what_is_wrapped_is_looked_at_with_the_next_line() -> None:
     assert "***" in out.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["'" * 20_000, "\\" * 20_000, "\\'" * 10_000, "%25" * 10_000, "?" * 20_000, "p" * 20_000, "://" * 10_000]
 )

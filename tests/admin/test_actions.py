@@ -409,6 +409,7 @@ def test_a_drop_of_all_that_was_killed_goes_on_when_it_is_asked_for_again(
     assert len(drops) == (2 if name == "claims" else 1)
 
 
+@pytest.mark.slow
 def test_a_drop_of_all_leaves_out_what_cannot_be_read_and_names_it(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, replace(A, urn="b"))
     lab.run()

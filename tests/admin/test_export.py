@@ -92,6 +92,7 @@ datasets = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(
     st.fixed_dictionaries({"task states": st.lists(tasks | anything)})
     | st.fixed_dictionaries({"datasets": st.lists(datasets | anything)}),

@@ -157,6 +157,7 @@ def test_a_search_again_knows_the_urns(tmp_path: Path) -> None:
     assert [view.urn for view in found.views] == ["T0900"]
 
 
+@pytest.mark.slow
 def test_a_dataset_that_cannot_be_read_is_among_the_others(tmp_path: Path) -> None:
     lab, store = many(tmp_path, 6)
     store.delete("lab/t0003/d/0000000001")
@@ -303,6 +304,7 @@ def test_a_dataset_that_was_published_leaves_no_note_of_a_plan_that_failed(tmp_p
     assert not [key for key in lab.records().keys() - before.keys() if key.endswith("-unpublished")]
 
 
+@pytest.mark.slow
 def test_slots_that_were_trimmed_are_still_known(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     count = TRIMMED_TOGETHER + KEPT + 2

@@ -25,6 +25,7 @@ WITHOUT_DAG = {"copy"}
 """The commands that work without a DAG: such a one makes a job of its own, and so changes none that others rely on."""
 
 
+@pytest.mark.slow
 def test_the_tree_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

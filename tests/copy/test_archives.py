@@ -261,6 +261,7 @@ def test_there_are_many_kinds() -> None:
     assert min(kinds["tar"], kinds["zip"], len(GZIPS)) >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_archive_leaves_its_file_set_unpublished(tmp_path: Path, kind: str) -> None:
     trees = Trees(tmp_path / "here", {"unpack": TIGHT})
@@ -278,6 +279,7 @@ def test_a_hostile_archive_leaves_its_file_set_unpublished(tmp_path: Path, kind:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_archive_is_refused_when_it_is_read_too(kind: str) -> None:
     """By Spark's tasks: what was planned may be another one by then."""
@@ -298,6 +300,7 @@ def test_a_hostile_gzip_is_refused_around_a_tar_and_a_file(kind: str) -> None:
         b"".join(Gunzip().convert(iter([data])))
 
 
+@pytest.mark.slow
 def test_hostile_gzips_leave_their_file_sets_unpublished(tmp_path: Path) -> None:
     trees = Trees(tmp_path, {"convert": (Gunzip(),)})
     for number, make in enumerate(GZIPS.values()):
@@ -324,6 +327,7 @@ def refusal(path: str, data: bytes) -> Exception | None:
     return None
 
 
+@pytest.mark.slow
 def test_many_members_take_little_memory() -> None:
     data = gzip.compress(tar(*((f"a/folder/file {number}", b"x" * 100) for number in range(8_000))))
     tracemalloc.start()

@@ -452,6 +452,7 @@ print(statuses(trees.using(existing="update").run()), LocalFiles(trees.target).k
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MAY_UNSHARE, reason="this kernel gives no user namespaces to this user")
 def test_root_who_may_give_files_to_nobody_keeps_what_it_can(tmp_path: Path) -> None:
     Trees(tmp_path).write("a/file")

@@ -137,6 +137,7 @@ def test_one_that_is_abandoned_between_the_two_renames_puts_the_former_file_back
     assert (trees.equal(), kept(trees)) == (True, FORMER)
 
 
+@pytest.mark.slow
 def test_a_power_failure_between_two_syncs_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file is durable in its new folder only where that folder is."""
     monkeypatch.setattr(execution, "THREADS", 1)

@@ -189,6 +189,7 @@ def test_a_folder_of_the_target_that_is_mounted_to_be_read_only(trees: Trees) ->
         assert trees.journal.history(B).slots == ()
 
 
+@pytest.mark.slow
 @root_only
 def test_a_target_that_may_not_be_written_to(trees: Trees) -> None:
     trees.target.chmod(0o755)

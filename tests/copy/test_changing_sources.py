@@ -157,6 +157,7 @@ def possible(file: Path) -> list[bytes]:
     return [NEW.encode(), file.read_bytes()] if os.access(file, os.R_OK) else [NEW.encode()]
 
 
+@pytest.mark.slow
 @shares(20)
 @pytest.mark.parametrize("checksums", [False, True], ids=["by the kernel", "with checksums"])
 @pytest.mark.parametrize("change", CHANGES)

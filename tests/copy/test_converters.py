@@ -65,6 +65,7 @@ def converted(converter: FileConverter, data: bytes, block: int = 10_000) -> byt
 # Bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("converter", COMPRESS, ids=str)
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, os.urandom(1_200_000)], ids=len)
 def test_what_another_program_compressed_is_decompressed(converter: FileConverter, data: bytes) -> None:
@@ -74,6 +75,7 @@ def test_what_another_program_compressed_is_decompressed(converter: FileConverte
     assert converted(converter, compress(data) + compress(b"more")) == data + b"more", "of several members"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("converter", DECOMPRESS, ids=str)
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, os.urandom(1_200_000)], ids=len)
 def test_what_we_compress_another_program_decompresses(converter: FileConverter, data: bytes) -> None:
@@ -104,6 +106,7 @@ def test_bad_bytes_are_refused(converter: FileConverter, bad: str) -> None:
         converted(converter, BAD[bad](good))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("converter", COMPRESS, ids=str)
 def test_a_bomb_takes_little_memory(converter: FileConverter) -> None:
     bomb = COMPRESS[converter](bytes(100 << 20))

@@ -73,6 +73,7 @@ def failed(copying: Copying, **options: Any) -> str:
     return result.why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", [nullcontext, as_nobody], ids=["root", "another user"])
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tree=trees())

@@ -21,6 +21,7 @@ from airflow_gobblin.copy.trees.local import LocalTree
 from tests.copy.trees import Folder, folders, keys, on_disk
 
 
+@pytest.mark.slow
 @given(folders, st.booleans())
 def test_a_walk_has_everything_in_the_order_of_s3(folder: Folder, in_threads: bool) -> None:
     with on_disk(tree=folder) as root, pytest.MonkeyPatch.context() as patch:
@@ -199,6 +200,7 @@ def test_a_slow_disk_is_read_by_threads(tmp_path: Path, monkeypatch: pytest.Monk
     assert threads["listing"] > 900, threads
 
 
+@pytest.mark.slow
 def test_a_walk_is_in_little_memory(tmp_path: Path) -> None:
     for folder in range(20):
         (tmp_path / f"{folder}").mkdir()

@@ -289,6 +289,7 @@ def test_that_a_part_of_a_listing_deletes_something_would_be_noticed(
     assert not (trees.target / "a/same").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["d/0000000002", "o/0000000002"])
 def test_a_journal_that_refuses_a_record_stops_one_file_set(tmp_path: Path, part: str) -> None:
     store = RefusingStore("")
@@ -648,6 +649,7 @@ def test_a_run_is_told_of_in_files_and_bytes(trees: Trees) -> None:
     assert row == [A, "committed", "2", "2", "1", "2", "21"]
 
 
+@pytest.mark.slow
 def test_every_kind_of_record_is_known_once_the_kinds_are_imported() -> None:
     """As on Spark, and on the page, which have imported nothing else."""
     program = "from airflow_gobblin.model import registry, wire; registry.import_kinds(); print(*sorted(wire._by_kind))"

@@ -279,6 +279,7 @@ def test_a_bucket_of_an_emulated_store_is_mirrored(store: str, tmp_path: Path, r
     assert content(copy) == {"a": "/", "a/one": b"one more", "b": "/", "b/three": b"3"}
 
 
+@pytest.mark.slow
 def test_a_missing_server_is_named(tmp_path: Path) -> None:
     mirror = Mirror("p", "http://127.0.0.1:9/photos", str(tmp_path / "copy"), "unused", EachFolder())
     with pytest.raises(GobblinError, match=r"127\.0\.0\.1:9"):

@@ -103,6 +103,7 @@ def as_is(work: Callable[[], None]) -> None:
     work()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finder", [WholeTree(), EachFolder()], ids=str)
 @pytest.mark.parametrize("user", [as_is, process_of_nobody], ids=["root", "another user"])
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -98,6 +98,7 @@ def without_empty(folder: Any) -> dict[bytes, Any]:
     return {name: of for name, of in inner.items() if of != {}}
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(folders, folders, st.booleans())
 def test_the_difference_applied_to_the_target_gives_the_source(one: Folder, other: Folder, empty: bool) -> None:
@@ -130,6 +131,7 @@ def clash(one: Folder, other: Folder) -> bool:
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(folders, folders)
 def test_without_delete_the_target_only_grows(one: Folder, other: Folder) -> None:
@@ -423,6 +425,7 @@ def counted(root: Path) -> tuple[int, int, float]:
     return int(units), int(megabytes), float(seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("folders", "count"), [(50, 1000), (1, 50_000)], ids=["many folders", "one folder"])
 def test_100000_files_are_planned_in_little_memory(tmp_path: Path, folders: int, count: int) -> None:
     fill_with(tmp_path, folders, count)

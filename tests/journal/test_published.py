@@ -91,6 +91,7 @@ def parquet(lab: Lab, *tables: Table) -> None:
     inprocess.run(opened, NoConnections())
 
 
+@pytest.mark.slow
 def test_a_process_that_has_imported_nothing_else_reads_it(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "target", A)
     ingestion = replace(lab.ingestion, sink=ParquetSink(str(lab.folder)))

@@ -187,6 +187,7 @@ def test_a_snapshot_from_before_releases_were_kept_is_read(whole: Lab) -> None:
     assert wire.from_json(Snapshot, old, "a snapshot") == history.snapshot
 
 
+@pytest.mark.slow
 def test_runs_trim_at_their_end_and_go_on(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, S)
     for rows in range(1, 16):

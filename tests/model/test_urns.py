@@ -63,6 +63,7 @@ def rows_of(journal: Journal, urn: str) -> Counter[str]:
     return Counter(journal.read_dataset(urn).to_arrow().to_table().column("row").to_pylist())
 
 
+@pytest.mark.slow
 def test_each_has_its_own_folder_and_its_own_journal(store: Store, tmp_path: Path) -> None:
     assert len(set(URNS)) == len(URNS)
     target = tmp_path / "deep" / "target"
@@ -92,6 +93,7 @@ def test_each_has_its_own_folder_and_its_own_journal(store: Store, tmp_path: Pat
     assert outside <= before, "nothing was written elsewhere"
 
 
+@pytest.mark.slow
 def test_a_bad_journal_of_one_twin_stops_no_other(store: Store, tmp_path: Path) -> None:
     twins = ("flights", "Flights", "FLIGHTS", dataset_key("Flights"), NFC, NFD, *TWINS, "a\nb")
     target = tmp_path / "target"

@@ -129,6 +129,7 @@ class LongWatermarked:
     watermark: LongWatermark
 
 
+@pytest.mark.slow
 @given(records)
 def test_what_is_decoded_is_what_was_encoded(value: Any) -> None:
     stored = wire.dumps(value)
@@ -143,6 +144,7 @@ def _tables_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "TABLE_FROM", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_tables_soon")
 @given(records)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -576,6 +576,7 @@ def test_an_interrupt_passes_and_leaves_nothing(tmp_path: Path, interrupt: type[
     assert setup.staged() == []
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
     """50 MB in batches of 1 MB, through a converter and a check, into files of 1 MB."""
     setup = _setup(tmp_path, checks=(NotNull(("id",)),), converters=(AddColumn("origin", 1),))

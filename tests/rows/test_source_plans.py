@@ -305,6 +305,7 @@ def test_a_reader_that_keeps_to_its_limit_is_left_alone(tmp_path: Path, placed: 
     assert bench.run(Given(20, ((0, 20),), (0, 20), placed=placed)).watermark == long(4)
 
 
+@pytest.mark.slow
 def test_a_reader_that_looks_at_the_time_before_each_batch_keeps_to_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

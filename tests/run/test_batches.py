@@ -214,6 +214,7 @@ def test_a_look_ahead_says_what_is_held_and_writes_nothing(tmp_path: Path) -> No
     assert waits(made) == {}
 
 
+@pytest.mark.slow
 def test_any_boundaries_of_runs_give_the_same_rows(tmp_path: Path) -> None:
     for number, batch in enumerate((Batch(rows=1), Batch(rows=7), Batch(bytes=99), Batch(rows=1000))):
         made = lab(tmp_path / str(number), batch, CLICKS)

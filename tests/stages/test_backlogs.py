@@ -48,6 +48,7 @@ def reads(versions: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Count
     return read
 
 
+@pytest.mark.slow
 def test_a_version_of_a_long_backlog_reads_no_more_than_one_of_a_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def compared(versions: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return dict(count)
 
 
+@pytest.mark.slow
 def test_a_look_at_a_thousand_versions_compares_what_was_retired_since_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -185,6 +185,7 @@ def short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trimming, "TRIMMED_TOGETHER", 1)
 
 
+@pytest.mark.slow
 def test_a_cheap_look_finds_what_a_look_at_all_does() -> None:
     told = Counter[str]()
     for seed in (*range(HISTORIES // 2), *(fresh_seed() for _ in range(HISTORIES // 2))):
@@ -214,6 +215,7 @@ def drops_passed_over(upstream: History, since: int) -> frozenset[int] | None:
     return frozenset() if found is None and since >= len(upstream.trimmed) else found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "fault"),
     [

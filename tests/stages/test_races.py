@@ -22,6 +22,7 @@ def diamond(tmp_path: Path) -> Diamond:
     return Diamond(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_restore_that_finds_another_ones_slot_pending_finishes_it(diamond: Diamond) -> None:
     to_restore(diamond)
     inprocess.run(before(diamond, "one/one/d/0000000003", lambda: die_in_restore(diamond)))

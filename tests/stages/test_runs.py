@@ -46,6 +46,7 @@ def test_each_version_is_made_once_in_order_from_what_its_upstreams_published_fo
     diamond.check()
 
 
+@pytest.mark.slow
 def test_what_was_made_stays_if_a_later_version_fails_and_the_next_run_goes_on_there(
     diamond: Diamond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +68,7 @@ def test_what_was_made_stays_if_a_later_version_fails_and_the_next_run_goes_on_t
     diamond.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["one/one/d/0000000002", "one/one/o/0000000002", "one/one/d/0000000003"])
 def test_a_backlog_whose_run_died_is_gone_on_with_by_a_retry_and_each_version_is_made_once(
     diamond: Diamond, key: str
@@ -203,6 +205,7 @@ def test_a_version_without_rows_is_one_all_the_same(diamond: Diamond) -> None:
     diamond.check()
 
 
+@pytest.mark.slow
 def test_stages_follow_a_rewind_of_the_source_by_themselves(diamond: Diamond) -> None:
     for rows in (6, 4, 5):
         diamond.grow(rows)
@@ -232,6 +235,7 @@ def test_a_source_that_starts_again_and_loses_nothing_causes_no_work(diamond: Di
     assert {name: diamond.slots(name) for name in before} == before
 
 
+@pytest.mark.slow
 def test_a_branch_that_restored_holds_the_barrier_until_the_other_has(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
@@ -273,6 +277,7 @@ def test_a_late_attempt_publishes_nothing_beside_a_version_that_was_made_since(d
     assert diamond.slots("one") == {1: (Action.COMMIT, True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["one/one/d/0000000003", "one/one/o/0000000003", "one/one/d/0000000004"])
 def test_a_restore_that_died_is_completed_by_the_next_run(diamond: Diamond, key: str) -> None:
     """Before the decision to go back, before its outcome, and before the next version."""
@@ -369,6 +374,7 @@ def test_two_that_restore_at_once_go_back_once(diamond: Diamond) -> None:
     assert len(diamond.rewinds("one")) == 1
 
 
+@pytest.mark.slow
 def test_a_stage_is_rewound_by_version_and_all_below_it_follow_and_the_source_stays(diamond: Diamond) -> None:
     for rows in (6, 4, 5):
         diamond.grow(rows)
@@ -387,6 +393,7 @@ def test_a_stage_is_rewound_by_version_and_all_below_it_follow_and_the_source_st
     diamond.check()
 
 
+@pytest.mark.slow
 def test_a_source_is_rewound_to_what_it_had_sealed_at_a_version_and_all_below_it_follow_as_foreseen(
     diamond: Diamond,
 ) -> None:
@@ -498,6 +505,7 @@ def test_an_upstream_whose_slots_each_replace_all_is_refused_by_name(diamond: Di
     assert "can't read dataset 'a' of 'raw' in a stage: each of its slots holds a snapshot" in report.detail
 
 
+@pytest.mark.slow
 def test_a_stage_that_is_rewound_to_its_start_goes_on_from_an_upstream_that_begins_anew(diamond: Diamond) -> None:
     for rows in (3, 3, 3):
         diamond.grow(rows)

@@ -135,6 +135,7 @@ def test_a_backlog_gives_up_once_and_clean_up_that_died_is_done_by_the_next_run(
     totals.check()
 
 
+@pytest.mark.slow
 def test_a_restore_below_what_is_kept_stops_by_name_and_starts_anew_from_the_start(totals: Totals) -> None:
     for _ in range(5):
         totals.grow(3)
@@ -154,6 +155,7 @@ def test_a_restore_below_what_is_kept_stops_by_name_and_starts_anew_from_the_sta
     assert versions_with_state(totals)[-1] == 15
 
 
+@pytest.mark.slow
 def test_a_version_can_be_the_last_that_is_kept(totals: Totals) -> None:
     for _ in range(5):
         totals.grow(3)
@@ -165,6 +167,7 @@ def test_a_version_can_be_the_last_that_is_kept(totals: Totals) -> None:
     assert versions_with_state(totals) == [9, 15]
 
 
+@pytest.mark.slow
 def test_a_trimmed_journal_keeps_the_state_and_its_floor(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trimming, "KEPT", 1)
     monkeypatch.setattr(trimming, "TRIMMED_TOGETHER", 1)
@@ -248,6 +251,7 @@ def test_a_schema_of_state_that_says_the_same_otherwise_is_none_that_changed(tot
     assert totals.run().status == "committed"
 
 
+@pytest.mark.slow
 def test_how_many_versions_keep_their_state_may_change(totals: Totals) -> None:
     for _ in range(5):
         totals.grow(3)

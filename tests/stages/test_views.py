@@ -48,6 +48,7 @@ def test_a_stage_tells_which_input_it_waits_for_and_how_many_versions_wait(diamo
     assert seen(diamond, "both").why == "it has all that its inputs have sealed, and waits for their next version"
 
 
+@pytest.mark.slow
 def test_a_stage_tells_why_it_goes_back_and_why_it_did(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
@@ -169,6 +170,7 @@ def typed(diamond: Diamond, name: str, stage: str, *words: str) -> Done:
     return run(["gobblin", "pipeline", name, stage, *words, *where])
 
 
+@pytest.mark.slow
 def test_the_commands(diamond: Diamond, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
     for rows in (6, 4):

@@ -608,6 +608,7 @@ def merged(*files: DataFile) -> Change:
     return replace(appended(*files), merge=BY_ID)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("partition", [(), (PartitionField("id"),)], ids=["whole", "partitioned"])
 def test_merges_agree_with_an_oracle(lake: Lake, seed: int, partition: tuple[PartitionField, ...]) -> None:

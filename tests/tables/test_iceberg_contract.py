@@ -88,6 +88,7 @@ class IcebergBench:
         return self.table.open(self.connections, self.files)._existing("read")
 
 
+@pytest.mark.slow
 class TestIcebergTable(TableContract):
     @pytest.fixture
     def new_bench(self, tmp_path: Path) -> Callable[[], IcebergBench]:

@@ -125,6 +125,7 @@ def new_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Ta
     return new
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("histories", some_and_whole([2], [60]))
 def test_what_a_real_table_has_is_what_a_dictionary_has(

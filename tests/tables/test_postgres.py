@@ -680,6 +680,7 @@ def test_a_commit_whose_answer_is_lost_is_known_by_its_mark(warehouse: Warehouse
     assert warehouse.rows() == [(1, "n")]
 
 
+@pytest.mark.slow
 def test_a_server_killed_in_a_commit_has_all_of_it_or_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "server"
     folder.mkdir()

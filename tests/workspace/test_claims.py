@@ -226,6 +226,7 @@ def test_a_release_that_dies_after_its_note_can_be_done_again(tmp_path: Path, mo
     assert claims(tmp_path).standing() == {}
 
 
+@pytest.mark.slow
 def test_a_claim_of_a_dataset_that_cant_be_read_is_released_all_the_same(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
@@ -585,6 +586,7 @@ def _played(folder: Path) -> Counter[tuple[str, ...]]:
     return seen
 
 
+@pytest.mark.slow
 def test_of_two_who_claim_nested_folders_at_once_never_both_have_them(tmp_path: Path) -> None:
     """A claimant looks again, and gives way to any other that it sees then."""
     seen = _played(tmp_path)
@@ -592,6 +594,7 @@ def test_of_two_who_claim_nested_folders_at_once_never_both_have_them(tmp_path: 
     assert {("outer",), ("inner",)} <= set(seen), "each is first in some order"
 
 
+@pytest.mark.slow
 def test_without_the_second_look_both_would_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the orders above are those that matter."""
     monkeypatch.setattr(Claims, "_stay_or_give_way", lambda self, mine: None)

@@ -233,6 +233,7 @@ def test_types_make_the_round_trip_from_source_to_table(
     assert list(found.scan(row_filter="day > '1582-10-14'").plan_files()) == []
 
 
+@pytest.mark.slow
 def test_new_columns_are_added_in_the_commit_that_has_them(new_lab: Callable[..., Lab]) -> None:
     lab = new_lab()
     one = pa.table({"id": [1], "tags": pa.array([["a"]])})

@@ -209,6 +209,7 @@ def test_a_file_has_several_row_groups_and_is_near_its_target(tmp_path: Path, mo
     assert pq.ParquetFile(tmp_path / staged[0].path).metadata.num_row_groups == 5
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
     """800 MB of Arrow data, given in batches of 4 MB, take no more than about a row group and one batch."""
     sink = ParquetSink(str(tmp_path))

@@ -214,6 +214,7 @@ def test_files_of_a_partition_are_of_about_the_target_size(tmp_path: Path) -> No
     assert sizes[-1] < 180_000, "a last one holds the rest, too"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["disk", "objects"])
 def test_few_files_are_open_and_little_is_gathered_however_many_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str

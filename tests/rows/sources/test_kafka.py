@@ -707,6 +707,7 @@ def test_a_connection_that_cant_work_is_refused(uri: str, cause: str) -> None:
         KafkaSource("kafka", ("clicks",)).datasets(FixedUri(uri))
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_gobblin.rows.sources.kafka import cluster
 

@@ -115,6 +115,7 @@ def test_what_is_not_as_declared_is_bad_alone(value: bytes) -> None:
     assert [row["id"] for row in rows] == [1, None, None, 3]
 
 
+@pytest.mark.slow
 def test_values_are_read_together_as_one_by_one() -> None:
     """Parts of objects, put together in every way, never shift a value to another record."""
     parts = [

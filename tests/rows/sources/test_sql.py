@@ -308,6 +308,7 @@ TIES = given(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @TIES
 def test_every_row_is_read_once_whatever_the_ties_splits_and_limits(

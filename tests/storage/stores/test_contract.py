@@ -86,6 +86,7 @@ def _race_of_processes(url: str, access: S3Access | None) -> list[tuple[str, int
     return won
 
 
+@pytest.mark.slow
 def test_eight_processes_open_it_at_once_and_race(place: tuple[str, S3Access | None]) -> None:
     won = _race_of_processes(*place)
     store = open_by_url(*place)

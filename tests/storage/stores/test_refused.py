@@ -94,6 +94,7 @@ class Failing(MemoryStore):
         return super().put_if_absent(key, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("done", [False, True])
 def test_settling_puts_the_same_bytes_again_until_something_stands(done: bool) -> None:
     store = Failing(3, done=done)

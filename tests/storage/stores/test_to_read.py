@@ -78,6 +78,7 @@ def test_what_is_not_there_is_an_error_and_is_not_made(place: Place) -> None:
     assert place.seen() == before
 
 
+@pytest.mark.slow
 def test_nothing_is_written_by_whoever_reads(place: Place, tmp_path: Path) -> None:
     with closing(open_store(place.url, place.connections)) as store:
         lab = Lab(tmp_path / "lake", A, store=store)

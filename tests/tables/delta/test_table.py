@@ -150,6 +150,7 @@ def test_a_mark_is_read_as_it_was_put_also_after_a_longer_one(disk: Place, token
     assert disk.open().look(OTHER).mark is None
 
 
+@pytest.mark.slow
 def test_a_late_commit_after_a_fence_or_after_the_same_commit_changes_nothing(place: Place) -> None:
     table = place.made()
     file, before = place.staged(rows(1)), table.look(OWNER)
@@ -164,6 +165,7 @@ def test_a_late_commit_after_a_fence_or_after_the_same_commit_changes_nothing(pl
     assert [row["id"] for row in place.rows()] == [1]
 
 
+@pytest.mark.slow
 def test_of_two_that_commit_at_once_one_is_moved(place: Place) -> None:
     from concurrent.futures import ThreadPoolExecutor
     from threading import Barrier
@@ -202,6 +204,7 @@ def test_a_lost_answer_of_a_put_that_is_sent_again_is_a_commit(disk: Place, monk
     assert disk.open().total() == Count(1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["append", "delete", "compact", "vacuum"])
 def test_a_foreign_commit_is_told_and_a_new_look_commits_on_it(place: Place, act: str) -> None:
     table = place.made()
@@ -229,6 +232,7 @@ def test_a_foreign_commit_is_told_and_a_new_look_commits_on_it(place: Place, act
     assert [row["id"] for row in place.rows()] == expected
 
 
+@pytest.mark.slow
 def test_a_table_that_was_set_back_does_not_stand_until_its_next_mark(place: Place) -> None:
     table = place.made()
     commit(place, 1, place.staged(rows(1)))
@@ -278,6 +282,7 @@ def test_an_entry_under_the_number_of_an_expired_one_is_not_taken_for_a_commit(
     assert disk.open().total().rows == 3
 
 
+@pytest.mark.slow
 def test_units_leave_in_the_commit_that_replaces_them(place: Place) -> None:
     table = place.made()
     commit(place, 1, place.staged(rows(1, 2), unit="a-b"), place.staged(rows(3), unit="c"))
@@ -294,6 +299,7 @@ def test_units_leave_in_the_commit_that_replaces_them(place: Place) -> None:
     assert [row["id"] for row in place.rows()] == [8]
 
 
+@pytest.mark.slow
 def test_columns_are_added_in_the_commit_and_nothing_else_is_changed(place: Place) -> None:
     table = place.made()
     look = commit(place, 1, place.staged(rows(1)))
@@ -313,6 +319,7 @@ def test_columns_are_added_in_the_commit_and_nothing_else_is_changed(place: Plac
     assert table.look(OWNER).mark == mark(2, "t2")
 
 
+@pytest.mark.slow
 def test_a_foreign_table_becomes_ours_with_the_first_commit_and_anothers_by_taking_it_over(place: Place) -> None:
     write_deltalake(place.record.url, rows(9), storage_options=place.options)
     table = place.open()
@@ -332,6 +339,7 @@ def test_a_foreign_table_becomes_ours_with_the_first_commit_and_anothers_by_taki
     assert [row["id"] for row in place.rows()] == [1, 9]
 
 
+@pytest.mark.slow
 def test_partitions_are_columns_with_values_that_are_no_paths(place: Place) -> None:
     schema = pa.schema([("id", pa.int64()), ("c", pa.string()), ("d", pa.date32())])
     table = place.made((PartitionField("c"), PartitionField("d")), schema)
@@ -363,6 +371,7 @@ def versions(*found: tuple[int, str, int | None, int]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(MERGED.names, one, strict=True)) for one in found], schema=MERGED)
 
 
+@pytest.mark.slow
 def test_a_merge_keeps_the_newest_version_of_each_key_and_is_carried_out_once(place: Place) -> None:
     table = place.made(schema=MERGED)
     commit(place, 1, place.staged(versions((1, "a", 5, 0), (2, "b", 5, 0), (1, "old", 4, 9))), merge=MERGE)
@@ -376,6 +385,7 @@ def test_a_merge_keeps_the_newest_version_of_each_key_and_is_carried_out_once(pl
     assert table.look(OWNER).mark == mark(3, "t3")
 
 
+@pytest.mark.slow
 def test_a_merge_that_others_overtake_is_moved_and_succeeds_on_a_new_look(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -449,6 +459,7 @@ def test_columns_of_a_table_that_is_merged_into_are_added_apart(disk: Place) -> 
     assert [(row["v"], row["more"]) for row in disk.rows()] == [("b", "m")]
 
 
+@pytest.mark.slow
 def test_a_merge_makes_a_foreign_table_ours_first(place: Place) -> None:
     write_deltalake(place.record.url, versions((1, "a", 5, 0)), storage_options=place.options)
     table, file = place.open(), place.staged(versions((1, "b", 6, 0)))

@@ -47,6 +47,7 @@ def test_to_import_the_package_loads_nothing_of_it() -> None:
     assert run_python(loaded) == "[]\n"
 
 
+@pytest.mark.slow
 def test_what_authors_name_loads_neither_arrow_nor_spark_nor_airflow() -> None:
     """Each of the core's names, because DAG files are parsed often, and executors have no Airflow. Actions of people on datasets
     are in no DAG file, and read schemas."""

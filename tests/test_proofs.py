@@ -96,6 +96,7 @@ def test_of_the_wholes_that_run_only_what_held_is_kept(tmp_path: Path, monkeypat
     assert held["test"].endswith("test_it.py::test_it[True-whole]")
 
 
+@pytest.mark.slow
 def test_an_unknown_part_is_refused() -> None:
     command = [sys.executable, "-m", "tests.proofs", "matrix", "martix"]
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

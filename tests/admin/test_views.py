@@ -271,6 +271,7 @@ def test_a_failure_whose_text_names_another_id_each_time_is_noted_once(
     assert len([key for key in lab.records() if key.endswith("-unpublished")]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("published", [False, True], ids=["never published", "published before"])
 def test_a_unit_that_fails_in_the_same_way_run_after_run_is_noted_three_times(tmp_path: Path, published: bool) -> None:
     """Though its table grows; and each run reports it, with its cause."""

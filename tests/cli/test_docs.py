@@ -42,6 +42,7 @@ def test_the_page_names_every_command() -> None:
     assert typed == {command.name for command in (*COMMANDS, PIPELINE)}
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(
     lab: Lab, command: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_history_is_newest_first_and_tells_who_and_why(lab: Lab, command: Comman
     assert [r["slot"] for r in command("history", "orders", "--offset", "1", "--limit", "1", "-o", "json").json] == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trimmed", [False, True])
 def test_history_tells_who_released_a_slot_and_why(lab: Lab, command: CommandLine, trimmed: bool) -> None:
     stick(lab, ORDERS)
@@ -156,6 +157,7 @@ def test_history_and_show_tell_who_released_a_claim_and_why(lab: Lab, command: C
     assert (shown["notes"][-1]["says"], shown["notes"][-1]["detail"]) == ("claim-released", "it moves away")
 
 
+@pytest.mark.slow
 def test_pending_shows_what_is_unfinished_and_what_is_unreadable(lab: Lab, command: CommandLine) -> None:
     tables = [replace(ORDERS, urn=urn) for urn in ("fine", "left", "torn")]
     lab.run(*tables)
@@ -206,6 +208,7 @@ def test_verify_of_all_datasets_lists_what_differs_and_sums_up(lab: Lab, command
     assert done.err.endswith("1 of 2 datasets differs: 1 changed, 1 missing")
 
 
+@pytest.mark.slow
 def test_verify_of_all_datasets_goes_on_behind_one_that_cannot_be_read(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS, replace(ORDERS, urn="a"), replace(ORDERS, urn="z"))
     (lab.folder.parent / "journal/lab/a/d/0000000001").write_text("{")

@@ -95,6 +95,7 @@ def test_an_archive_becomes_a_folder_and_the_next_run_is_idle(trees: Trees, exte
     assert (trees.target / "x/b").stat().st_mtime_ns == archive.stat().st_mtime_ns
 
 
+@pytest.mark.slow
 def test_a_real_tree_is_as_tar_and_unzip_unpack_it(tmp_path: Path) -> None:
     trees = Trees(tmp_path, {"unpack": Unpack(), "keep": Keep("p"), "empty_folders": True})
     tree = Path(os.__file__).parent / "email"

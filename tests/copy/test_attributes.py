@@ -360,6 +360,7 @@ def test_the_type_of_checksums_is_reported_for_files_that_have_one(tmp_path: Pat
 # What a target can't keep
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_BINDFS, reason="this needs root and bindfs (Debian: apt-get install bindfs)")
 @pytest.mark.parametrize("policy", ["ignore", "deny"])
 def test_a_target_that_keeps_no_permission_and_no_owner_is_told_of_once(tmp_path: Path, policy: str) -> None:

@@ -141,6 +141,7 @@ def test_a_folder_of_the_target_that_may_not_be_written_to(trees: Trees) -> None
     process_of_nobody(mirror)
 
 
+@pytest.mark.slow
 @root_only
 def test_only_folders_that_something_changes_in_have_to_be_writable(trees: Trees) -> None:
     trees = trees.using(delete=Delete(1))

@@ -77,6 +77,7 @@ def test_without_a_limit_nobody_waits(copy: Callable[..., None], clock: Clock) -
     assert clock.now == 0
 
 
+@pytest.mark.slow
 def test_threads_keep_it_together() -> None:
     pace, started = Pace(100_000), time.monotonic()
     with ThreadPoolExecutor(4) as pool:

@@ -287,6 +287,7 @@ TIGHT: dict[str, FileConverter] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BOMBS)
 def test_a_bomb_leaves_its_file_set_unpublished(tmp_path: Path, kind: str) -> None:
     trees = Trees(tmp_path, {"convert": (Gunzip(most_ratio=20), Bunzip2(most_ratio=20), Unzstd(most_ratio=20))})

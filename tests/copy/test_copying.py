@@ -358,6 +358,7 @@ def test_everything_is_durable_once_for_a_unit(copying: Copying, monkeypatch: py
         assert synced == [{os.fsencode(path) for path in (MARK, *(file.path for file in result.files))}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checksums", [False, True])
 def test_the_disk_begins_to_write_a_large_file_while_it_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checksums: bool

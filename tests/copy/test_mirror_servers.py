@@ -73,6 +73,7 @@ def write(file: Path, text: str, modified: int = THEN) -> None:
     os.utime(file, (modified, modified))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sftp", "http"])
 def test_a_folder_of_a_server_is_mirrored(kind: str, home: Path, tmp_path: Path, request: Any) -> None:
     server: SftpServer | HttpServer = request.getfixturevalue(kind)

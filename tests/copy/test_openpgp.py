@@ -28,6 +28,8 @@ from airflow_gobblin.testing import inprocess
 from tests.copy.hostile_archives import GOOD
 from tests.copy.mirrors import Trees, content, statuses
 
+pytestmark = pytest.mark.slow
+
 SECRET = "a passphrase with ümlauts, 'quotes' and $igns"
 TEXT = os.urandom(400_000)
 A, B = "a#files", "b#files"
@@ -392,7 +394,6 @@ def files(folder: Path) -> dict[str, bytes | str]:
     return {path: data for path, data in content(folder).items() if data != "/"}
 
 
-@pytest.mark.slow
 def test_a_mirror_decrypts_what_is_well_and_leaves_the_rest_unpublished(
     people: People, keys: Keys, trees: Trees, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,7 @@ def test_without_delete_the_target_only_grows(one: Folder, other: Folder) -> Non
             assert not {at + os.fsencode(f.entry.path) for b in found for f in b.files} & before
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(folders)
 def test_a_plan_survives_its_wire(one: Folder) -> None:
@@ -368,6 +369,7 @@ def many_entries(count: int, start: int = 0) -> Iterator[Entry]:
         yield Entry(f"{number:09}", EntryKind.FILE, 1, 1, "1", number)
 
 
+@pytest.mark.slow
 def test_a_long_difference_is_in_little_memory() -> None:
     tracemalloc.start()
     found = differences(many_entries(10_000), many_entries(10_000, 5_000), lambda one, other: True)

@@ -206,6 +206,7 @@ def test_runs_trim_at_their_end_and_go_on(tmp_path: Path) -> None:
     assert len(lab.files("a")) == len({f.path for f in lab.journal.read_dataset("a").files}), "retired files are gone"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_answered_long_ago_is_told_so(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, S)
     for rows in range(1, 10):
@@ -215,6 +216,7 @@ def test_a_run_that_was_answered_long_ago_is_told_so(tmp_path: Path) -> None:
     assert {r.detail for r in reports.values()} == {"already committed in slot 2 by run 'run 2'"}
 
 
+@pytest.mark.slow
 def test_a_slot_that_is_yet_to_be_cleaned_keeps_its_record(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, S, retention=timedelta(days=1))
     for rows in range(1, 9):
@@ -230,6 +232,7 @@ def test_a_pending_slot_keeps_its_record(whole: Lab) -> None:
     assert history.settled(1) == history.state.head - 1
 
 
+@pytest.mark.slow
 def test_an_unannounced_slot_keeps_its_record(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, S)
     ran(lab, 1)
@@ -317,6 +320,7 @@ def asleep(lab: Lab, rows: int) -> tuple[OpenJob, RunPlan]:
     return lab.extracted(only_a(rows), request=RunRequest(f"asleep {rows}"))
 
 
+@pytest.mark.slow
 def test_a_slot_that_was_trimmed_never_opens_again(woken: tuple[Lab, Woken]) -> None:
     lab, store = woken
     opened, plan = asleep(lab, 4)

@@ -78,6 +78,7 @@ def test_the_watermark_is_the_contiguous_edge(all_edits: list[tuple[bool, tuple[
     assert _value(coverage.end) == max(model, default=-1) + 1
 
 
+@pytest.mark.slow
 @given(edits)
 def test_it_does_not_depend_on_the_order(all_edits: list[tuple[bool, tuple[int, int]]]) -> None:
     coverage, model = _edited(all_edits)
@@ -87,6 +88,7 @@ def test_it_does_not_depend_on_the_order(all_edits: list[tuple[bool, tuple[int, 
     assert single == coverage
 
 
+@pytest.mark.slow
 @given(edits)
 def test_it_crosses_processes(all_edits: list[tuple[bool, tuple[int, int]]]) -> None:
     coverage, _ = _edited(all_edits)
@@ -113,6 +115,7 @@ def _multi(low: tuple[int, ...], high: tuple[int, ...]) -> Range:
     return Range(MultiLongWatermark(low), MultiLongWatermark(high))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=4), st.data())
 def test_each_position_of_a_multi_long_has_a_coverage_of_its_own(
     first: list[tuple[int, int]], data: st.DataObject
@@ -132,6 +135,7 @@ def test_each_position_of_a_multi_long_has_a_coverage_of_its_own(
     assert coverage.remove(_multi(middle, end)) == Coverage().add(_multi(start, middle))
 
 
+@pytest.mark.slow
 @given(edits, bounds)
 def test_it_is_filled_whatever_it_covers_already(
     all_edits: list[tuple[bool, tuple[int, int]]], added: tuple[int, int]
@@ -184,6 +188,7 @@ def test_a_dataset_may_get_more_positions() -> None:
     assert grown.add(_multi((8,), (9,))).ranges() == (_multi((0, 3), (7, 4)), _multi((8, 3), (9, 3)))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(bounds, bounds), max_size=6), st.tuples(bounds, bounds))
 def test_what_is_open_of_several_positions_is_as_of_each_alone(
     held: list[tuple[tuple[int, int], tuple[int, int]]], asked: tuple[tuple[int, int], tuple[int, int]]

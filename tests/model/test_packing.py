@@ -38,6 +38,7 @@ def test_what_weighs_nothing_is_spread_too() -> None:
     assert _loads([0] * 6, 3) == [[0, 0], [0, 0], [0, 0]]
 
 
+@pytest.mark.slow
 @given(datasets, bins, st.randoms(use_true_random=False))
 def test_the_order_of_the_datasets_does_not_matter(some: list[DatasetRef], count: int, chance: object) -> None:
     packs = pack_datasets(some, count)
@@ -85,6 +86,7 @@ def test_up_to_a_weight_the_first_have_room_and_a_heavier_one_has_a_pack_alone()
     assert [d.weight for d in waiting] == [8]
 
 
+@pytest.mark.slow
 @given(datasets, bins, st.integers(1, 200))
 def test_up_to_a_weight_nothing_is_lost_and_the_first_always_has_room(
     some: list[DatasetRef], count: int, most: int

@@ -155,6 +155,7 @@ def test_what_is_decoded_from_tables_is_what_was_encoded(value: Any) -> None:
     assert wire.dumps(found) == stored
 
 
+@pytest.mark.slow
 @given(records, st.data())
 def test_a_torn_or_changed_record_is_refused(value: Any, data: st.DataObject) -> None:
     stored = wire.dumps(value)
@@ -176,6 +177,7 @@ def test_anything_else_is_refused(data: bytes) -> None:
         wire.loads(data, Plan, "the record")
 
 
+@pytest.mark.slow
 @given(jsons)
 def test_any_json_under_a_whole_digest_is_refused_as_a_record(body: Json) -> None:
     data = wire.canonical({"digest": wire.digest(wire.canonical(body)), "record": body})

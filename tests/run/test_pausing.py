@@ -334,6 +334,7 @@ def test_what_cant_be_paused_or_resumed_is_refused(tmp_path: Path) -> None:
         lab.admin.pause("a", "second")
 
 
+@pytest.mark.slow
 def test_an_outcome_that_was_lost_below_a_pause_stops_its_dataset_by_name(tmp_path: Path) -> None:
     """No digest in the chain names it, as the pause may come before it."""
     lab = Lab(tmp_path, A)

@@ -660,6 +660,7 @@ class DeafSink(LineSink):
         return super().publish(plan, results, files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True], ids=["it can't be published", "its run is stopped"])
 def test_a_dataset_that_is_never_published_leaves_room_for_the_others(tmp_path: Path, stopped: bool) -> None:
     """And gets it itself in its turn, though the others always have something new."""

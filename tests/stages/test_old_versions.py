@@ -19,6 +19,8 @@ from tests.stages.diamond import Diamond
 from tests.stages.lines import joined, lines
 from tests.stages.totals import Totals
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def diamond(tmp_path: Path) -> Diamond:

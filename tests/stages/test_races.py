@@ -33,6 +33,7 @@ def test_a_restore_that_finds_another_ones_slot_pending_finishes_it(diamond: Dia
     diamond.check()
 
 
+@pytest.mark.slow
 def test_a_stage_that_is_paused_just_before_it_restores_stays_as_it_is(diamond: Diamond) -> None:
     to_restore(diamond)
     pause = before(diamond, "one/one/d/0000000003", lambda: diamond.admin("one").pause("one", "it is looked at"))

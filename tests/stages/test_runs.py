@@ -94,6 +94,7 @@ def test_a_backlog_whose_run_died_is_gone_on_with_by_a_retry_and_each_version_is
     diamond.check()
 
 
+@pytest.mark.slow
 def test_a_late_try_of_a_run_changes_nothing_of_what_another_try_has_gone_on_with(diamond: Diamond) -> None:
     """It comes with the first plan when the run is at its second."""
     for rows in (6, 4, 5):
@@ -125,6 +126,7 @@ def test_a_run_makes_so_many_versions_and_leaves_the_others_to_the_next_one(
     ]
 
 
+@pytest.mark.slow
 def test_a_plan_that_lost_a_parent_is_made_again_in_the_same_run(
     diamond: Diamond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +343,7 @@ def test_a_stage_waits_for_an_optional_upstream_that_is_too_far_behind(diamond: 
     )
 
 
+@pytest.mark.slow
 def test_an_optional_upstream_of_another_schedule_gives_each_version_what_it_has_sealed_up_to_it(
     diamond: Diamond,
 ) -> None:
@@ -359,6 +362,7 @@ def test_an_optional_upstream_of_another_schedule_gives_each_version_what_it_has
     assert [None if one is None else one.timestamp() for one in upto] == [None, 5, 11, 19]
 
 
+@pytest.mark.slow
 def test_two_that_restore_at_once_go_back_once(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
@@ -426,6 +430,7 @@ def test_a_source_is_rewound_to_what_it_had_sealed_at_a_version_and_all_below_it
     assert len(would_rewind_source(admin, None)) == 2
 
 
+@pytest.mark.slow
 def test_a_stage_is_rewound_to_its_start(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
@@ -437,6 +442,7 @@ def test_a_stage_is_rewound_to_its_start(diamond: Diamond) -> None:
     diamond.check()
 
 
+@pytest.mark.slow
 def test_what_a_stage_cant_go_back_to_is_refused_by_name(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
@@ -487,6 +493,7 @@ def test_other_inputs_than_those_of_its_versions_are_refused_by_name_until_it_is
     assert lines(diamond.paths("one")) == joined("one", [lines(diamond.paths("b"))])
 
 
+@pytest.mark.slow
 def test_a_paused_stage_stays_as_it_is(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)

@@ -67,6 +67,7 @@ def test_the_audit_and_verify_count_state_as_what_it_is(totals: Totals) -> None:
     assert sum("/_state/" in one.path for one in checked) == 4
 
 
+@pytest.mark.slow
 def test_a_restore_goes_on_with_the_state_before_it(totals: Totals) -> None:
     for rows in (4, 3, 5):
         totals.grow(rows)
@@ -81,6 +82,7 @@ def test_a_restore_goes_on_with_the_state_before_it(totals: Totals) -> None:
     assert totals.states()[4] == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["d", "o"])
 def test_a_run_that_dies_leaves_rows_and_state_of_one_evaluation(totals: Totals, operation: str) -> None:
     for rows in (4, 3):
@@ -102,6 +104,7 @@ def test_a_run_that_dies_leaves_rows_and_state_of_one_evaluation(totals: Totals,
     assert versions_with_state(totals) == [4, 7, 12]
 
 
+@pytest.mark.slow
 def test_the_newest_versions_keep_their_state_and_what_is_below_is_removed(totals: Totals) -> None:
     for _ in range(5):
         totals.grow(3)
@@ -116,6 +119,7 @@ def test_the_newest_versions_keep_their_state_and_what_is_below_is_removed(total
     assert totals.actions.count(Action.FLOOR) == 2, "an idle run gives nothing up"
 
 
+@pytest.mark.slow
 def test_a_backlog_gives_up_once_and_clean_up_that_died_is_done_by_the_next_run(totals: Totals) -> None:
     for _ in range(5):
         totals.grow(3)

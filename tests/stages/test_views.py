@@ -64,6 +64,7 @@ def test_a_stage_tells_why_it_goes_back_and_why_it_did(diamond: Diamond) -> None
     assert seen(diamond, "both").why.startswith(f"it waits for 'two/two' to seal {version(12)}, which 'one/one' has")
 
 
+@pytest.mark.slow
 def test_a_stage_tells_that_its_inputs_stand_on_different_slots(diamond: Diamond) -> None:
     """One has made a version anew, from what its source has by now, and the other still has the version as it was."""
     for rows in (6, 4):
@@ -115,6 +116,7 @@ def test_a_stage_that_is_paused_says_so(diamond: Diamond) -> None:
     assert "it is looked at" in seen(diamond, "one").why
 
 
+@pytest.mark.slow
 def test_the_versions_of_a_stage_tell_what_they_consumed(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)

@@ -200,6 +200,7 @@ def test_files_that_were_staged_in_vain_are_noted(lab: TableLab) -> None:
     assert "named by no slot" in findings(lab)[0][2]
 
 
+@pytest.mark.slow
 def test_a_look_for_the_page_loads_neither_arrow_nor_a_table_s_library(tmp_path: Path) -> None:
     lab = lab_of("delta", tmp_path, "", A, store=open_store(str(tmp_path / "journal")))
     lab.run()

@@ -148,6 +148,7 @@ def test_an_author_may_name_the_keys_that_a_view_does_not_have(shop: Callable[..
     assert [(row["shop"], row["note"]) for row in lab.rows("recent")] == [(1, "a"), (2, "z")]
 
 
+@pytest.mark.slow
 def test_only_what_is_loaded_by_snapshot_append_is_merged(shop: Callable[..., Shop], database: Database) -> None:
     database.run(
         "CREATE TABLE s (id integer PRIMARY KEY, at integer)", "CREATE TABLE a (id integer PRIMARY KEY, at integer)"

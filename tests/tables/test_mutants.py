@@ -176,6 +176,7 @@ NOTICED_BY: list[tuple[Mutate, Callable[[], object]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mutate", "test"), NOTICED_BY, ids=lambda one: getattr(one, "__name__", ""))
 def test_the_contract_notices_it(mutate: Mutate, test: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     test()

@@ -93,6 +93,7 @@ def test_a_version_of_which_rows_were_replaced_or_taken_back_is_refused_by_name(
         rows(lab, version=at(8))
 
 
+@pytest.mark.slow
 def test_a_version_that_has_expired_is_named(table_lab: NewLab) -> None:
     lab = table_lab(A, seals=True)
     if not lab.has_versions:

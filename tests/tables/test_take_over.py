@@ -95,6 +95,7 @@ def test_a_table_that_is_taken_back_shuts_out_all_that_was_decided_before(table_
     assert former.table_rows("a") == A.all_rows()
 
 
+@pytest.mark.slow
 def test_a_take_over_that_died_is_finished_by_the_next_run(table_lab: NewLab, monkeypatch: pytest.MonkeyPatch) -> None:
     former = table_lab(A)
     former.run(request=up_to(4))
@@ -145,6 +146,7 @@ def test_a_take_over_that_is_done_can_not_be_abandoned(table_lab: NewLab, monkey
         heir.keeper.abandon("a", "it is wanted where it is")
 
 
+@pytest.mark.slow
 def test_a_third_dataset_that_was_faster_is_named(table_lab: NewLab, monkeypatch: pytest.MonkeyPatch) -> None:
     former = table_lab(A)
     former.run(request=up_to(4))

@@ -96,6 +96,7 @@ def test_a_snapshot_takes_the_place_of_all(new_lab: Callable[..., Lab]) -> None:
     assert rows(lab, S) == newer.all_rows()
 
 
+@pytest.mark.slow
 def test_a_backfill_that_replaces_and_a_rewind_take_units_out_by_one_commit(new_lab: Callable[..., Lab]) -> None:
     lab = new_lab(A)
     lab.run()

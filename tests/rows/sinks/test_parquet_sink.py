@@ -150,6 +150,7 @@ def test_every_kind_of_number_is_what_it_was(tmp_path: Path, times: int) -> None
     assert read.schema.equals(batch.schema)
 
 
+@pytest.mark.slow
 def test_what_hardly_repeats_is_written_without_a_dictionary(tmp_path: Path) -> None:
     rows = 100_000
     ids = np.arange(rows)

@@ -66,6 +66,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     return open_files(server.access.url(f"{server.create_bucket()}/table"), server.access)
 
 
+@pytest.mark.slow
 def test_files_are_whole_under_their_names_once_the_unit_is_closed(files: Files) -> None:
     writer = TableFiles(SCHEMA, files, FOLDER, "u-0", partition=parse_partition(["day(at)", "bucket(2, id)"]))
     found = finished(writer, batch(40), batch(33, 40))

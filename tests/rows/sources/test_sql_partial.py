@@ -77,6 +77,7 @@ def test_a_position_larger_than_what_is_kept_of_one_is_not_cut(
     assert ids(job) == [*range(ROWS)]
 
 
+@pytest.mark.slow
 def test_whole_runs_in_order_with_limits_publish_each_row_once(database: Database, tmp_path: Path) -> None:
     database.run(f"UPDATE events SET name = 'mended' WHERE id = {BAD}")
     for limits in (Limits(rows=900), Limits(bytes=20_000)):

@@ -94,6 +94,7 @@ def test_eight_processes_open_it_at_once_and_race(place: tuple[str, S3Access | N
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_process_that_cannot_open_it_is_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()

@@ -69,6 +69,7 @@ def in_database(url: str) -> object:
         return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for (name,) in tables}
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_an_error_and_is_not_made(place: Place) -> None:
     before = place.seen()
     with pytest.raises(

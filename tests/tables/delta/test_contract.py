@@ -100,6 +100,7 @@ class DeltaBench:
             open_filesystem(place, self.connections).rm(f"{place.path}/_delta_log", recursive=True)
 
 
+@pytest.mark.slow
 class TestDeltaTableOnADisk(TableContract):
     @pytest.fixture
     def new_bench(self, tmp_path: Path) -> Callable[[], DeltaBench]:

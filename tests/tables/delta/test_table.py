@@ -121,6 +121,7 @@ def commit(place: Place, slot: int, *files: DataFile, token: str = TOKEN, **othe
     return table.look(OWNER)
 
 
+@pytest.mark.slow
 def test_a_commit_adds_files_and_moves_the_mark(place: Place) -> None:
     assert place.open().look(OWNER) == Look(id="")
     table = place.made()
@@ -406,6 +407,7 @@ def test_a_merge_that_others_overtake_is_moved_and_succeeds_on_a_new_look(
     assert [row["v"] for row in place.rows()] == ["a"]
 
 
+@pytest.mark.slow
 def test_merges_equal_a_dict_on_random_versions(disk: Place) -> None:
     from random import Random
 
@@ -515,6 +517,7 @@ def values() -> Iterator[tuple[pa.DataType, Any]]:
     )
 
 
+@pytest.mark.slow
 def test_types_round_trip(place: Place) -> None:
     kinds = list(values())
     schema = pa.schema([pa.field(f"c{number}", kind) for number, (kind, _) in enumerate(kinds)])

@@ -83,7 +83,7 @@ def test_channels_of_a_stage_are_one_upstream_also_an_optional_one() -> None:
     ]
     assert woken({dag.dag_id: dag for dag in jobs.dags(schedule="@hourly", start_date=START)}["p.two"]) == {
         "gobblin://raw/_versions",
-        "gobblin://split/split",
+        "gobblin://split/_versions",
     }
 
 
@@ -244,7 +244,7 @@ def test_each_job_has_a_dag_and_stages_are_woken_by_what_they_read_and_by_time()
     assert [*dags] == ["flights.raw", "flights.joined", "flights.counted", "flights.report"]
     assert isinstance(dags["flights.raw"].timetable, CronDataIntervalTimetable)
     assert woken(dags["flights.joined"]) == {"gobblin://raw/_versions"}
-    assert woken(dags["flights.report"]) == {"gobblin://joined/joined", "gobblin://counted/counted"}
+    assert woken(dags["flights.report"]) == {"gobblin://joined/_versions", "gobblin://counted/_versions"}
     assert "report.create_work_units" in dags["flights.report"].task_ids
 
 
@@ -252,7 +252,7 @@ def test_without_a_schedule_stages_are_only_woken() -> None:
     dags = {dag.dag_id: dag for dag in flights().dags(schedule=None, start_date=START)}
     assert not dags["flights.raw"].timetable.can_be_scheduled
     assert not isinstance(dags["flights.report"].timetable, AssetOrTimeSchedule)
-    assert awaited(dags["flights.report"]) == {"gobblin://joined/joined", "gobblin://counted/counted"}
+    assert awaited(dags["flights.report"]) == {"gobblin://joined/_versions", "gobblin://counted/_versions"}
 
 
 def test_stages_that_wait_for_several_ingestions_need_a_schedule() -> None:

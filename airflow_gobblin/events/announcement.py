@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import AssetAlias
 
-from airflow_gobblin.events.assets import asset_uri, dataset_asset
+from airflow_gobblin.events.assets import asset_uri, dataset_asset, versions_asset
 from airflow_gobblin.events.metrics import count_publication
 from airflow_gobblin.events.mirror import mirror_watermarks
 from airflow_gobblin.events.publication import Publication, publication
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Announcement:
-    """The slots that a task announces, and their publications.
+    """The slots that a task announces, and the publications of those with files.
 
     :param run_key: of the task's run.
     """
@@ -44,7 +44,8 @@ class Announcement:
         """Announce the slots to all others, and note it: Airflow has the events now, taken only from tasks that succeed."""
         from airflow_gobblin.run.announce import announced
 
-        for slot, told in zip(self.slots, self.publications, strict=True):
+        published = (slot for slot in self.slots if slot.publishes)
+        for slot, told in zip(published, self.publications, strict=True):
             _trying(partial(log_event, told, context))
             if isinstance(self.opened.job, TellsOfFiles) and self.opened.job.file_events:
                 _trying(partial(self._tell_of_files, slot, told))
@@ -58,7 +59,8 @@ class Announcement:
 
 
 def announce(opened: OpenJob, urns: Iterable[str] | None, run_key: str, context: Context) -> Announcement:
-    """Emit an event for each published slot of these datasets that has had none, no matter which run published it.
+    """Emit an event for each published slot of these datasets that has had none, no matter which run published it; and one for
+    the versions of a stage among them, be they without files.
 
     :param urns: `None` for all datasets.
     """
@@ -68,10 +70,14 @@ def announce(opened: OpenJob, urns: Iterable[str] | None, run_key: str, context:
     events = context["outlet_events"][AssetAlias(asset_uri(ingestion))]
     slots, publications = [], []
     for slot, report in unannounced(opened, urns):
-        told = publication(ingestion, slot, report.watermark)
-        events.add(dataset_asset(ingestion=ingestion, urn=told.urn), extra=dict(told.event))
         slots.append(slot)
-        publications.append(told)
+        if slot.publishes:
+            told = publication(ingestion, slot, report.watermark)
+            events.add(dataset_asset(ingestion=ingestion, urn=told.urn), extra=dict(told.event))
+            publications.append(told)
+    made = [slot.decision.checkpoint.version for slot in slots if slot.decision.checkpoint is not None]
+    if made:
+        events.add(versions_asset(ingestion=ingestion), extra={"version": max(made).isoformat()})
     return Announcement(opened, run_key, tuple(slots), tuple(publications))
 
 

@@ -168,8 +168,13 @@ class Slot:
 
     @property
     def publishes(self) -> bool:
-        """Whether it published files, which must be announced."""
+        """Whether it published files."""
         return self.done and self.decision.action is Action.COMMIT
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it must be announced: it published files, or it is a stage's version, be it one without files."""
+        return self.publishes or (self.done and self.decision.checkpoint is not None)
 
     @property
     def leaves_files(self) -> bool:
@@ -184,7 +189,7 @@ class Slot:
     @property
     def settled(self) -> bool:
         """Whether nothing remains to be done at all."""
-        announced = self.noted(NoteKind.ANNOUNCED) or not self.publishes
+        announced = self.noted(NoteKind.ANNOUNCED) or not self.is_news
         cleaned = self.noted(NoteKind.CLEANED) or not self.leaves_files
         return self.finished and announced and cleaned
 

@@ -39,7 +39,7 @@ def let_announce(task: _Announcing) -> None:
 
 
 def announce_published(task: _Announcing, opened: OpenJob, urns: Iterable[str] | None, context: Context) -> None:
-    """Emit an event for each published slot of these datasets that has had none, no matter which run published it."""
+    """Emit the events of these datasets' slots that have had none, no matter which run published them."""
     task.announcement = announce(opened, urns, run_request(context).run_key(task.job.name), context)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, AssetAny, AssetOrTimeSchedule, CronDataIntervalTimetable
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.events.assets import dataset_asset, versions_asset
+from airflow_gobblin.events.assets import versions_asset
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model.naming import check_ingestion_name, meant
 from airflow_gobblin.operators.task_group import GobblinIngestion
@@ -19,10 +19,7 @@ from airflow_gobblin.stage import Stage, StageJob
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from airflow.sdk import Asset
-
     from airflow_gobblin.operators.spark_options import SparkOptions
-    from airflow_gobblin.stages.outputs import Input
 
 __all__ = ["Pipeline"]
 
@@ -94,12 +91,5 @@ class Pipeline:
 
 def _woken(stage: StageJob, timetable: Any) -> AssetOrTimeSchedule | AssetAny:
     """Return the schedule of a stage: any event of what it reads, which costs little where others are awaited; and a time."""
-    assets = AssetAny(*dict.fromkeys(_asset(one) for one in stage.work.upstreams))
+    assets = AssetAny(*dict.fromkeys(versions_asset(ingestion=one.ingestion) for one in stage.work.upstreams))
     return assets if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=assets)
-
-
-def _asset(one: Input) -> Asset:
-    """Return the asset whose events say that an input has a new version: a stage has one whenever it publishes."""
-    if one.reach:
-        return dataset_asset(ingestion=one.ingestion, urn=one.urn)
-    return versions_asset(ingestion=one.ingestion)

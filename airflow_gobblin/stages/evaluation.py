@@ -177,8 +177,12 @@ def _write(
     return WrittenChannel(schemas.encode(schema), files, sum(part.rows_written for part in parts), data_files, table)
 
 
-_PARTS = ("spark.sql.files.minPartitionNum", "spark.sql.adaptive.coalescePartitions.minPartitionNum")
-"""The settings of the least number of parts in which Spark reads files, and what it shuffled."""
+_LEAST_READ = "spark.sql.files.minPartitionNum"
+"""The setting of the least number of parts in which Spark reads files."""
+_PART_SHUFFLED = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+"""The setting of how much of what is shuffled Spark puts together for a task."""
+_LEAST_SHUFFLED = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "1m")
+"""The setting of how much of it is worth a task, and what it is by default."""
 
 
 @contextlib.contextmanager
@@ -192,9 +196,10 @@ def _parts(state: State | None, attempt: Attempt) -> Iterator[None]:
     if spark is None or state is None or state.buckets <= attempt.cores:
         yield
         return
-    unset = [name for name in _PARTS if spark.conf.get(name, None) is None]
+    apart = {_LEAST_READ: str(state.buckets), _PART_SHUFFLED: str(spark.conf.get(*_LEAST_SHUFFLED))}
+    unset = [name for name in apart if spark.conf.get(name, None) is None]
     for name in unset:
-        spark.conf.set(name, str(state.buckets))
+        spark.conf.set(name, apart[name])
     try:
         yield
     finally:

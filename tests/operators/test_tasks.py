@@ -24,6 +24,8 @@ from airflow_gobblin.errors import (
     StepConflictError,
     StoreError,
 )
+from airflow_gobblin.events.announcement import announce
+from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.watermark import TimestampWatermark
 from airflow_gobblin.model.wire import record
@@ -367,10 +369,35 @@ def test_extract_announces_the_versions_that_it_published_of_a_stage(
     task = ExtractOperator(task_id="extract", job=stage, pack=pack)
     monkeypatch.setattr(task, "_run_driver", extract_here)
     task.execute(told)
-    events = [(uri, extra["slot"]) for uri, extra in told["outlet_events"].added]
-    assert events == [("gobblin://lab/lab", 1), ("gobblin://lab/lab", 2)]
+    assert told["outlet_events"].added == [
+        ("gobblin://lab/lab", {"urn": "lab", "watermark": None, "slot": 1, "rows": 4, "files": 1}),
+        ("gobblin://lab/lab", {"urn": "lab", "watermark": None, "slot": 2, "rows": 4, "files": 1}),
+        ("gobblin://lab/_versions", {"version": "1970-01-01T00:00:08+00:00"}),
+    ]
     (noted,) = task.on_success_callback
     noted({**context(), "task": task})
     again = of_run()
     ExecuteCommitStepsOperator(task_id="execute", job=stage, pack=pack).execute(again)
+    assert again["outlet_events"].added == []
+
+
+def test_a_version_without_files_wakes_what_reads_it_and_is_no_publish(tmp_path: Path) -> None:
+    diamond = Diamond(tmp_path)
+    diamond.grow(4)
+    stage = diamond.stage("lab", Input(diamond.journal, "raw", "a"))
+    opened = diamond.opened(stage)
+    inprocess.run(opened, request=RunRequest("first"))
+    announce(opened, None, "first", of_run()).succeeded(context())
+    diamond.idle(1)
+    inprocess.run(opened, request=RunRequest("second"))
+    (_, slot) = opened.journal.history("lab").slots
+    assert (slot.decision.action, slot.files, slot.settled) == (Action.NOOP, 0, False)
+    told = of_run()
+    announcement = announce(opened, None, "second", told)
+    assert told["outlet_events"].added == [("gobblin://lab/_versions", {"version": "1970-01-01T00:00:05+00:00"})]
+    assert announcement.publications == ()
+    announcement.succeeded(context())
+    assert opened.journal.history("lab").slots[-1].settled
+    again = of_run()
+    announce(opened, None, "third", again)
     assert again["outlet_events"].added == []

@@ -64,6 +64,10 @@ class Diamond:
         self.rows += rows
         self._seal(self.raw, self.rows)
 
+    def idle(self, positions: int) -> None:
+        """A scheduled run of the source that finds nothing new, and seals a later position."""
+        self._seal(self.raw, self.rows + positions)
+
     def grow_late(self, rows: int) -> None:
         """The same of another source."""
         self.late_rows += rows

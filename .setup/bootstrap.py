@@ -64,6 +64,12 @@ ICEBERG_REST = (
 )
 ICEBERG_TEST_JARS = (("iceberg-open-api", "test-fixtures"), ("iceberg-core", "tests"))
 """Those that have a classifier."""
+# What lets Spark read tables, as a reader besides ours.
+TABLE_JARS = (
+    ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
+    ("io.delta", "delta-spark_4.1_2.13", "4.4.0"),
+    ("io.delta", "delta-storage", "4.4.0"),
+)
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
 REGISTRY = ("io.apicurio", "apicurio-registry-app", "3.0.9")
 # Of artifacts with a classifier, such as the archive in which the jars of a registry lie.
@@ -245,6 +251,12 @@ def bring_iceberg_rest() -> None:
     _remember("ICEBERG_REST_JARS", folder)
 
 
+def bring_table_jars() -> None:
+    """what lets Spark read tables of Iceberg and Delta (60 MB the first time)"""
+    name = "-".join(["tables", *dict.fromkeys(version for *_, version in TABLE_JARS)])
+    _remember("TABLE_JARS", _jars(name, TABLE_JARS, "-notransitive", "-confs", "master"))
+
+
 def _jars(name: str, artifacts: Sequence[tuple[str, str, str]], *options: str) -> Path:
     """Bring artifacts from Maven Central, by the Ivy that Spark brings; return the folder of their jars."""
     folder = BUILD / name
@@ -339,6 +351,7 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
         bring_kafka,
         bring_registry,
         bring_iceberg_rest,
+        bring_table_jars,
         bring_browser,
         bring_bindfs,
         keep_spark_classes,

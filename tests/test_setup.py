@@ -51,6 +51,7 @@ def test_the_demo_brings_no_servers_no_browser_and_no_tools(bootstrap: Any) -> N
         bootstrap.bring_kafka,
         bootstrap.bring_registry,
         bootstrap.bring_iceberg_rest,
+        bootstrap.bring_table_jars,
         bootstrap.bring_browser,
     }
     assert beyond.isdisjoint(bootstrap.STEPS["demo"])

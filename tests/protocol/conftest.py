@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.protocol.matrix import Pool
 from tests.services.postgres import Postgres
+from tests.services.spark_tables import running_spark_of_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
 
 
 @pytest.fixture(scope="package")
@@ -22,3 +27,10 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 def new_database(postgres_server: Postgres) -> Callable[[], str]:
     """Return a function that makes an empty database and returns its URL."""
     return lambda: postgres_server.create_database(f"test_{uuid.uuid4().hex}")
+
+
+@pytest.fixture(scope="session")
+def spark_of_tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A warm Spark that reads tables of Iceberg and Delta."""
+    with running_spark_of_tables(tmp_path_factory.mktemp("spark_of_tables")) as session:
+        yield session

@@ -1,6 +1,6 @@
-"""Histories of real tables with kills: runs through the whole library to Delta and PostgreSQL, which die or get an error at any
-call of the journal, the workspace and the table; late tasks, rewinds, replaced ranges, abandons. After every run readers outside
-read all tables: what each of them finds are the rows that the journal says.
+"""Histories of real tables with kills: runs through the whole library to Delta, Iceberg and PostgreSQL, which die or get an
+error at any call of the journal, the workspace and the table; late tasks, rewinds, replaced ranges, abandons. After every run
+readers outside read all tables: what each of them finds are the rows that the journal says.
 
 Some of the runs are processes of their own, which are killed by SIGKILL.
 """

@@ -19,7 +19,7 @@ pytestmark = [
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("runs", "at_once", "real_kills"), some_and_whole((5, 5, 0.3), (100, 20, 0.2)))
+@pytest.mark.parametrize(("runs", "at_once", "real_kills"), some_and_whole((7, 7, 0.3), (70, 14, 0.2)))
 @pytest.mark.parametrize("of", FORMATS)
 def test_every_reader_finds_what_the_journal_says(
     of: str, runs: int, at_once: int, real_kills: float, tmp_path: Path, proved: Proved, request: pytest.FixtureRequest
@@ -29,8 +29,11 @@ def test_every_reader_finds_what_the_journal_says(
     readers: tuple[str, ...] = ()
     for seed in range(first, first + runs // at_once):
         print(f"seed {seed}")
-        place = request.getfixturevalue("new_database")() if of == "postgres" else str(tmp_path / f"{seed}" / "tables")
-        lake = Lake(open_format(of, place), tmp_path / f"{seed}", seed)
+        if of == "postgres":
+            opened = open_format(of, request.getfixturevalue("new_database")())
+        else:
+            opened = open_format(of, str(tmp_path / f"{seed}" / "tables"), request.getfixturevalue("spark_of_tables"))
+        lake = Lake(opened, tmp_path / f"{seed}", seed)
         with mock.patch("os.fsync"):
             lake.play(at_once, real_kills)
         kills, readers = kills + lake.kills, tuple(lake.of.readers)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+import pendulum
 import pytest
-from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronDataIntervalTimetable
+from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronDataIntervalTimetable, DeltaDataIntervalTimetable
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import TimeRestriction
 
 from airflow_gobblin import (
     ConfigurationError,
@@ -28,6 +31,7 @@ from airflow_gobblin import (
     Stage,
     Whole,
 )
+from airflow_gobblin.plugins.timetables import DatasetCronTimetable, StageTimetable
 from airflow_gobblin.stage import StageJob
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -248,6 +252,39 @@ def test_each_job_has_a_dag_and_stages_are_woken_by_what_they_read_and_by_time()
     assert "report.create_work_units" in dags["flights.report"].task_ids
 
 
+def test_stages_run_by_time_half_an_interval_after_their_inputs_began() -> None:
+    _, joined, *_ = flights().dags(schedule="0 6 * * *", start_date=START)
+    timetable = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(joined)).timetable
+    asked = TimeRestriction(earliest=pendulum.datetime(2026, 1, 1), latest=None, catchup=True)
+    first = timetable.next_dagrun_info(last_automated_data_interval=None, restriction=asked)
+    assert first is not None
+    assert first.data_interval == (pendulum.datetime(2026, 1, 1, 6), pendulum.datetime(2026, 1, 2, 6))
+    assert first.run_after == pendulum.datetime(2026, 1, 2, 18)
+    second = timetable.next_dagrun_info(last_automated_data_interval=first.data_interval, restriction=asked)
+    assert second is not None
+    assert (second.data_interval, second.run_after) == (
+        (pendulum.datetime(2026, 1, 2, 6), pendulum.datetime(2026, 1, 3, 6)),
+        pendulum.datetime(2026, 1, 3, 18),
+    )
+
+
+@pytest.mark.parametrize(
+    "schedule", [DatasetCronTimetable("@daily", "Europe/Paris"), CronDataIntervalTimetable("@daily", "Europe/Paris")]
+)
+def test_stages_run_in_the_time_zone_of_the_schedule(schedule: Any) -> None:
+    _, joined, *_ = flights().dags(schedule=schedule, start_date=START)
+    assert isinstance(joined.timetable, AssetOrTimeSchedule)
+    assert isinstance(joined.timetable.timetable, StageTimetable)
+    assert joined.timetable.timetable.serialize() == {"expression": "0 0 * * *", "timezone": "Europe/Paris"}
+
+
+def test_a_timetable_of_other_kinds_is_that_of_stages_too() -> None:
+    hours = DeltaDataIntervalTimetable(timedelta(hours=3))
+    _, joined, *_ = flights().dags(schedule=hours, start_date=START)
+    assert isinstance(joined.timetable, AssetOrTimeSchedule)
+    assert joined.timetable.timetable is hours
+
+
 def test_without_a_schedule_stages_are_only_woken() -> None:
     dags = {dag.dag_id: dag for dag in flights().dags(schedule=None, start_date=START)}
     assert not dags["flights.raw"].timetable.can_be_scheduled
@@ -270,7 +307,7 @@ def test_stages_that_wait_for_several_ingestions_need_a_schedule() -> None:
 def woken(dag: DAG) -> set[str]:
     """The assets whose events start a run, of a DAG that has a schedule, too."""
     assert isinstance(dag.timetable, AssetOrTimeSchedule)
-    assert isinstance(dag.timetable.timetable, CronDataIntervalTimetable)
+    assert isinstance(dag.timetable.timetable, StageTimetable)
     return awaited(dag)
 
 

@@ -14,6 +14,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model.naming import check_ingestion_name, meant
 from airflow_gobblin.operators.task_group import GobblinIngestion
 from airflow_gobblin.pipeline import bound_jobs, check_one_source
+from airflow_gobblin.plugins.timetables import DatasetCronTimetable, StageTimetable
 from airflow_gobblin.stage import Stage, StageJob
 
 if TYPE_CHECKING:
@@ -68,9 +69,10 @@ class Pipeline:
         self, *, schedule: Any, start_date: datetime, spark: SparkOptions | None = None, **arguments: Any
     ) -> tuple[DAG, ...]:
         """Return a DAG for each job, `<pipeline>.<job>`. Ingestions run by the schedule, and seal the ends of its intervals as
-        versions. A stage is woken by what it reads, and by the schedule all the same: no event is needed for it to go on.
+        versions. A stage is woken by what it reads, and by time all the same: no event is needed for it to go on.
 
-        :param schedule: a cron expression, or a timetable with data intervals; `None`: an ingestion runs when it is triggered,
+        :param schedule: a cron expression, or a timetable with data intervals, by which stages run, too; by cron half an interval
+            later than ingestions. `None`: an ingestion runs when it is triggered,
             and seals that moment as a version, and stages are only woken.
         :param spark: how its tasks are submitted to Spark.
         :param arguments: other arguments of each `DAG`, for example `default_args`.
@@ -82,7 +84,7 @@ class Pipeline:
         given = {"catchup": False, "max_active_runs": 1, "start_date": start_date, **arguments}
         dags = []
         for job in self.bound:
-            when = timetable if isinstance(job, Ingestion) else _woken(job, timetable)
+            when = timetable if isinstance(job, Ingestion) else _woken(job, _later(timetable))
             with DAG(f"{self.name}.{job.name}", schedule=when, **given) as dag:
                 GobblinIngestion(job, spark=spark)
             dags.append(dag)
@@ -93,3 +95,12 @@ def _woken(stage: StageJob, timetable: Any) -> AssetOrTimeSchedule | AssetAny:
     """Return the schedule of a stage: any event of what it reads, which costs little where others are awaited; and a time."""
     assets = AssetAny(*dict.fromkeys(versions_asset(ingestion=one.ingestion) for one in stage.work.upstreams))
     return assets if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=assets)
+
+
+def _later(timetable: Any) -> Any:
+    """Return the timetable of the stages, by that of the ingestions: later, as far as it is known how much."""
+    if isinstance(timetable, CronDataIntervalTimetable):
+        return StageTimetable(timetable.expression, timetable.timezone)
+    if isinstance(timetable, DatasetCronTimetable):
+        return StageTimetable(timetable._expression, timetable._timezone)
+    return timetable

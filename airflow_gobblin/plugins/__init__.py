@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow.plugins_manager import AirflowPlugin
 
 from airflow_gobblin.links import NAME
-from airflow_gobblin.plugins.timetables import DatasetCronTimetable
+from airflow_gobblin.plugins.timetables import DatasetCronTimetable, StageTimetable
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -42,11 +42,11 @@ _VIEWS = [
 ]
 """Where the page is shown: in the navigation, on each DAG and on each run. Addresses are relative to Airflow's own."""
 _APPS = [{"app": _page, "url_prefix": f"/{NAME}", "name": _TITLE}]
-_TIMETABLES = [DatasetCronTimetable]
+_TIMETABLES = [DatasetCronTimetable, StageTimetable]
 
 
 class GobblinPlugin(AirflowPlugin):
-    """Adds to Airflow, beside the operators, a timetable and a page of datasets."""
+    """Adds to Airflow, beside the operators, timetables and a page of datasets."""
 
     name = NAME
     timetables = _TIMETABLES

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 if TYPE_CHECKING:
+    from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
     from pendulum.tz.timezone import FixedTimezone, Timezone
 
-__all__ = ["DatasetCronTimetable"]
+__all__ = ["DatasetCronTimetable", "StageTimetable"]
 
 
 class DatasetCronTimetable(CronDataIntervalTimetable):
@@ -29,3 +30,22 @@ class DatasetCronTimetable(CronDataIntervalTimetable):
 
     def __init__(self, expression: str, timezone: str | Timezone | FixedTimezone = "UTC") -> None:
         super().__init__(expression, timezone=timezone)
+
+
+class StageTimetable(CronDataIntervalTimetable):
+    """Runs of a stage by time, beside those that events start: for each data interval, due in the middle of the next one.
+
+    When an interval ends, a stage's inputs begin to make the version; a run then would find nothing, and be in their way.
+    """
+
+    def next_dagrun_info(
+        self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
+    ) -> DagRunInfo | None:
+        """Return the next run, or `None` if there is none."""
+        found = super().next_dagrun_info(
+            last_automated_data_interval=last_automated_data_interval, restriction=restriction
+        )
+        if found is None or found.data_interval is None:
+            return found
+        start, end = found.data_interval
+        return found._replace(run_after=end + (end - start) / 2)

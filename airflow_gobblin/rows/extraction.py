@@ -51,7 +51,8 @@ def converted_schema(converters: Sequence[Converter], checks: Sequence[RowCheck]
 
     :raises ConfigurationError: a converter or check doesn't work on these columns, or produces another schema than it declares.
     """
-    batch = pa.RecordBatch.from_pylist([], source)
+    empty = [pa.nulls(0, field.type) for field in source]  # what takes Python's objects would load pandas
+    batch = pa.RecordBatch.from_arrays(empty, schema=source)
     for converter in converters:
         if isinstance(converter, RefusingConverter):
             _check_refuser(converter)

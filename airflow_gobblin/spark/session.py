@@ -44,6 +44,8 @@ CONF = "AIRFLOW_GOBBLIN_SPARK_CONF"
 PATIENCE = 60.0
 """Seconds in which a Connect server must answer."""
 KILLED = 128 + signal.SIGTERM
+_READY = "airflow_gobblin.ready"
+"""The setting that says of a shared session that it has its code and settings."""
 
 
 def submit_options() -> str:
@@ -113,12 +115,16 @@ def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSess
     code = [(os.path.basename(path), _digest(Path(path).read_bytes())) for path in zips]
     known_by = (code, sorted(conf.items()), datetime.now(UTC).date())
     ids = (uuid.UUID(bytes=_digest(known_by, life), version=4) for life in count())
-    place = next(filter(_is_open, (f"{url};session_id={session}" for session in ids)))
+    found = ((place, _state(place)) for place in (f"{url};session_id={session}" for session in ids))
+    place, state = next((place, state) for place, state in found if state is not None)
     spark: SparkSession = SparkSession.builder.remote(place).create()
+    if state:
+        return spark
     try:
         spark.addArtifacts(*zips, pyfile=True)
         for key, value in conf.items():
             spark.conf.set(key, value)
+        spark.conf.set(_READY, "true")
     except PySparkException as error:
         raise ConfigurationError(
             operation="open",
@@ -133,8 +139,8 @@ def _digest(*known_by: object) -> bytes:
     return hashlib.sha256(repr(known_by).encode()).digest()[:16]
 
 
-def _is_open(place: str) -> bool:
-    """Return whether the server accepts the use, or the start, of a session.
+def _state(place: str) -> str | None:
+    """Return whether a session has what it needs, by `_READY`; `None` if the server accepts neither its use nor its start.
 
     A client asks, not a session: Spark takes a process's first session for its active one, whatever becomes of it, and each
     session closes resources that all of them share when it is collected.
@@ -145,17 +151,18 @@ def _is_open(place: str) -> bool:
     try:
         # Spark's own patience is ten minutes, and it warns at its end.
         with warnings.catch_warnings(action="ignore"):
-            SparkConnectClient(place, retry_policy=_every_second(PATIENCE)).get_configs("spark.app.name")
+            client = SparkConnectClient(place, retry_policy=_every_second(PATIENCE))
+            (ready,) = client.get_config_with_defaults((_READY, ""))
     except PySparkException as error:
         if error.getCondition() == "INVALID_HANDLE.SESSION_CLOSED":
-            return False
+            return None
         raise GobblinError(
             operation="reach",
             subject=f"the Spark Connect server at {DefaultChannelBuilder(place).endpoint}",
             cause=f"it gave no answer in {PATIENCE:.0f} s" if "UNAVAILABLE" in str(error) else cause_of(error),
             hint="See that it runs, and that host and port of the Spark Connect connection are its.",
         ) from None
-    return True
+    return ready or ""
 
 
 def _every_second(seconds: float) -> dict[str, float]:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -108,7 +108,8 @@ class Chains:
         :return: the seconds from then to the end of the last one's run that followed.
         """
         name = f"{kind}_{next(self._numbers)}"
-        given = {"name": name, "folder": str(folder), **arguments}
+        due = f"{datetime.now(UTC):%M %H} * * *"  # daily, and just now: stages run by time half a day later
+        given = {"name": name, "folder": str(folder), "schedule": due, **arguments}
         text = ", ".join(f"{key}={value!r}" for key, value in given.items())
         dags = [f"{name}.{job}" for job in JOBS]
         self._airflow.add_dag(f"{name}.py", DAG_FILE.format(kind=kind, arguments=text), *dags)

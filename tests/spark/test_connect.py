@@ -69,6 +69,30 @@ def test_later_drivers_find_the_session_warm(tmp_path: Path, spark_connect: Spar
     assert spark_connect.python_daemons == daemons
 
 
+def test_a_session_is_given_its_code_and_settings_once(tmp_path: Path, spark_connect: SparkConnect) -> None:
+    program = """if True:
+        import sys
+        from pyspark.sql.connect.session import SparkSession
+        from airflow_gobblin.spark.session import spark_session
+        given, add = [], SparkSession.addArtifacts
+        SparkSession.addArtifacts = lambda *args, **kwargs: given.append(args) or add(*args, **kwargs)
+        with spark_session("test", zips=sys.argv[1:2]) as spark:
+            print(len(given), spark.conf.get("spark.sql.shuffle.partitions"))
+            if sys.argv[2:]:
+                spark.stop()
+    """
+    environment = os.environ | {
+        session.REMOTE: spark_connect.url,
+        session.CONF: '{"spark.sql.shuffle.partitions": "7"}',
+    }
+    command = [sys.executable, "-c", program, str(ship(CODE, tmp_path / "code"))]
+    told = [
+        subprocess.check_output([*command, *more], env=environment, text=True, stderr=subprocess.DEVNULL).split()
+        for more in ([], ["stop"], ["stop"])
+    ]
+    assert told == [["1", "7"], ["0", "7"], ["1", "7"]]
+
+
 def test_a_session_that_was_closed_is_followed_by_another(tmp_path: Path, spark_connect: SparkConnect) -> None:
     planned = planned_run(tmp_path, RowsSource(1))
     shipped = ship(CODE, tmp_path / "code")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG, Asset, DeltaDataIntervalTimetable, task
+from airflow.sdk import DAG, Asset, task
 
 from airflow_gobblin.operators import GobblinIngestion, SparkOptions
 from airflow_gobblin.spark.session import JVM_OPTIONS
 from tests.benchmarks.contenders.gobblin import ingestion
 
 CONF = {"spark.ui.enabled": "false"}
-HOURLY = DeltaDataIntervalTimetable(timedelta(hours=1))
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -131,24 +130,27 @@ def naive(name: str, folder: str, table: str, key: str) -> None:
         planned >> extract >> publish() >> save_watermark(planned) >> clean_up()
 
 
-def pipeline(name: str, folder: str, rows: int) -> None:
-    """A pipeline of four jobs in a row, by Spark Connect; its first run is due at once."""
+def pipeline(name: str, folder: str, schedule: str, rows: int) -> None:
+    """A pipeline of four jobs in a row, by Spark Connect.
+
+    :param schedule: a cron expression, by which a run was due just now.
+    """
     from tests.benchmarks.contenders.flights import CHAIN, flights
 
     made = flights(name, folder, rows, CHAIN)
-    made.dags(schedule=HOURLY, start_date=BEGINNING, spark=SparkOptions(conn_id="spark_warm"))
+    made.dags(schedule=schedule, start_date=BEGINNING, spark=SparkOptions(conn_id="spark_warm"))
 
 
-def chained(name: str, folder: str, jobs: list[str], remote: str) -> None:
+def chained(name: str, folder: str, schedule: str, jobs: list[str], remote: str) -> None:
     """As many DAGs of six tasks, each woken by the one before: one opens a session by Spark Connect, and the others do nothing.
 
-    :param folder: isn't used. :param jobs: the second halves of their ids.
+    :param folder: isn't used. :param schedule: as of `pipeline`. :param jobs: the second halves of their ids.
     """
     before: Asset | None = None
     for job in jobs:
         after = Asset(f"chained://{name}/{job}")
-        schedule = HOURLY if before is None else [before]
-        with DAG(f"{name}.{job}", schedule=schedule, start_date=BEGINNING, catchup=False, max_active_runs=1):
+        when = schedule if before is None else [before]
+        with DAG(f"{name}.{job}", schedule=when, start_date=BEGINNING, catchup=False, max_active_runs=1):
 
             @task
             def nothing() -> None: ...

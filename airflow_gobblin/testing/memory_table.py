@@ -123,6 +123,11 @@ class MemoryTable:
 
     # What others do to it
 
+    def make(self, schema: pa.Schema) -> None:
+        """Make it, empty and nobody's."""
+        with _lock:
+            _tables[self.table] = _State(uuid.uuid4().hex, None, schema, ())
+
     def rows(self) -> list[Row]:
         """Return its rows, as a reader gets them."""
         with _lock:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from airflow_gobblin import DeltaSink, ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, PostgresSink, Stage
+from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Stage
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.admin.findings import AuditLevel
 from airflow_gobblin.admin.views import audit, list_slots
@@ -31,6 +28,7 @@ from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.testing import inprocess
 from tests.protocol.rows import RowSource, Table
 from tests.spark.test_stages import run_stage
+from tests.tables.formats import Format, Postgres, format_of
 
 CODE = ("tests.spark.acme_stages",)
 
@@ -38,11 +36,10 @@ CODE = ("tests.spark.acme_stages",)
 class Tabled:
     """A dataset, and a stage of it whose rows are in a table; numbers that are odd are a channel of files."""
 
-    def __init__(self, spark: SparkSession, folder: Path, url: str = "") -> None:
-        self.spark, self.folder, self.url = spark, folder, url
+    def __init__(self, spark: SparkSession, folder: Path, form: Format) -> None:
+        self.spark, self.folder, self.format = spark, folder, form
+        self.connections = SparkConnections(form.uris)
         self.rows, self.revision, self.runs = 0, 0, 0
-        if url:
-            self.sql("CREATE SCHEMA raw")
 
     @property
     def journal(self) -> str:
@@ -52,26 +49,13 @@ class Tabled:
     def pipeline(self) -> Pipeline:
         source = RowSource((Table("a", ExtractKind.APPEND_ONLY, self.rows, self.revision),))
         raw = Ingestion("raw", source, ParquetSink(f"{self.folder}/raw"), self.journal, retention=timedelta(0))
-        work, place = f"{self.folder}/work", f"{self.folder}/tables/{{dataset}}"
-        sink: Any = PostgresSink("warehouse", "raw.{dataset}", work) if self.url else DeltaSink(place, work)
+        sink = self.format.sink(f"{self.folder}/work")
         stage = Stage("split", Frame("acme.split"), {"rows": raw["a"]}, sink, channels=("odd",), retention=timedelta(0))
         return Pipeline("flights", (raw, stage), self.journal, CODE)
 
-    @property
-    def connections(self) -> SparkConnections:
-        return SparkConnections({"warehouse": self.url} if self.url else {})
-
-    def uri(self, conn_id: str) -> str:
-        return self.url
-
-    def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
-
     def opened(self, name: str) -> OpenJob:
         import_kinds(CODE)
-        return inprocess.open_job(self.pipeline[name], self, Journal.create(self.journal, name))
+        return inprocess.open_job(self.pipeline[name], self.connections, Journal.create(self.journal, name))
 
     def grow(self, rows: int) -> None:
         self.rows += rows
@@ -89,10 +73,7 @@ class Tabled:
 
     def table(self) -> Counter[str]:
         """The rows of the table, as a reader outside gets them."""
-        if self.url:
-            return Counter(row for (row,) in self.sql("SELECT name FROM raw.split"))
-        found = DeltaTable(f"{self.folder}/tables/split").to_pyarrow_table().to_pylist()
-        return Counter(row["name"] for row in found)
+        return Counter(self.format.rows("split", "name"))
 
     def of_the_source(self) -> Counter[str]:
         rows = Journal.open(self.journal, "raw").read_dataset("a").to_arrow().to_table().to_pylist()
@@ -105,9 +86,9 @@ class Tabled:
         rows = self.of_the_source()
         assert self.table() == Counter({row: count for row, count in rows.items() if number(row) % 2 == 0})
         assert Counter(row["name"] for row in odd) == Counter({row: n for row, n in rows.items() if number(row) % 2})
-        read = split.read_dataset("split").to_arrow(self).to_table().to_pylist()
+        read = split.read_dataset("split").to_arrow(self.connections).to_table().to_pylist()
         assert Counter(row["name"] for row in read) == self.table()
-        found = [*audit(split, self.opened("split").files, connections=self)]
+        found = [*audit(split, self.opened("split").files, connections=self.connections)]
         assert [one for one in found if one.level is AuditLevel.PROBLEM] == []
 
     def actions(self) -> list[Action]:
@@ -118,10 +99,9 @@ def number(row: str) -> int:
     return int(row.rstrip(" ").rpartition("/")[2])
 
 
-@pytest.fixture(params=["delta", "postgres"])
+@pytest.fixture(params=["delta", "iceberg", "postgres"])
 def tabled(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Tabled:
-    url = request.getfixturevalue("postgres_database") if request.param == "postgres" else ""
-    return Tabled(spark, tmp_path, url)
+    return Tabled(spark, tmp_path, format_of(request.param, tmp_path / "tables", request.getfixturevalue))
 
 
 def test_versions_go_to_a_table_and_come_back_after_a_rewind_upstream(tabled: Tabled) -> None:
@@ -139,11 +119,11 @@ def test_versions_go_to_a_table_and_come_back_after_a_rewind_upstream(tabled: Ta
     views = list_slots(journal.history("split"))
     assert {bool(view.table) for view in views} == {True}
     first = journal.history("split").state.checkpoints[1].version
-    if tabled.url:
+    if not tabled.format.has_versions:
         with pytest.raises(NotFoundError):
             journal.read_dataset("split", version=first)
     else:
-        old = journal.read_dataset("split", version=first).to_arrow(tabled).to_table()
+        old = journal.read_dataset("split", version=first).to_arrow(tabled.connections).to_table()
         assert old.num_rows == 3
 
 
@@ -163,12 +143,14 @@ def test_a_version_that_died_between_its_commit_and_its_outcome_is_finished_by_t
     assert tabled.actions() == [Action.COMMIT]
 
 
-def test_a_table_with_other_columns_is_refused_by_name(tabled: Tabled) -> None:
+def test_a_table_with_other_columns_is_refused_by_name(
+    spark: SparkSession, tmp_path: Path, postgres_database: str
+) -> None:
+    database = Postgres(postgres_database)
+    tabled = Tabled(spark, tmp_path, database)
     tabled.grow(6)
     tabled.run()
-    if not tabled.url:
-        return
-    tabled.sql("ALTER TABLE raw.split DROP COLUMN name")
+    database.sql("ALTER TABLE raw.split DROP COLUMN name")
     tabled.grow(2)
     report = tabled.run()
     assert report.status == "failed"
@@ -179,10 +161,7 @@ def test_a_table_with_other_columns_is_refused_by_name(tabled: Tabled) -> None:
 def test_a_table_that_is_gone_is_not_made_anew_beside_versions_that_were_in_it(tabled: Tabled) -> None:
     tabled.grow(6)
     tabled.run()
-    if tabled.url:
-        tabled.sql("DROP TABLE raw.split")
-    else:
-        (tabled.folder / "tables" / "split").rename(tabled.folder / "elsewhere")
+    tabled.format.drop("split")
     tabled.grow(2)
     with pytest.raises(TableError, match="is gone"):
         tabled.run()

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.tables.labs import FORMATS, TableLab, lab_of
+from tests.tables.formats import format_of
+from tests.tables.labs import TableLab
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(
+    params=["memory", "files in memory", "delta", pytest.param("iceberg", marks=pytest.mark.slow), "postgres"]
+)
 def table_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., TableLab]:
     """Return a function that makes an ingestion into tables; the test is repeated with each format."""
-    url = request.getfixturevalue("postgres_database") if request.param == "postgres" else ""
+    form = format_of(request.param, tmp_path / "tables", request.getfixturevalue)
 
     def make(*tables: Any, **options: Any) -> TableLab:
-        return lab_of(request.param, tmp_path, url, *tables, **options)
+        return TableLab(tmp_path / "work", form, *tables, **options)
 
     return make

@@ -1,64 +1,56 @@
-"""Ingestions into tables of each format, for what holds for all of them."""
+"""Ingestions into tables of any format, for what holds for all of them."""
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
-from airflow_gobblin.admin.actions import Administration
+from airflow_gobblin.model.naming import table_key
 from airflow_gobblin.model.table import Owner
 from airflow_gobblin.model.work import Dataset, Extract, ExtractKind
-from airflow_gobblin.rows.sinks.delta import DeltaSink
-from airflow_gobblin.rows.sinks.postgres import PostgresSink
-from airflow_gobblin.run.open_job import OpenJob
-from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.storage.files import Files, open_files
+from airflow_gobblin.tables.commit import DATA_FOLDER
 from airflow_gobblin.tables.port import OpenTable
 from airflow_gobblin.tables.port import Table as TableRecord
-from airflow_gobblin.testing import inprocess
-from airflow_gobblin.testing.memory_table import MemoryTableSink
+from airflow_gobblin.testing.files import write
+from airflow_gobblin.workspace.staging import ROOT
 from tests.lab import Lab
 from tests.protocol.rows import Table
-
-FORMATS = ("memory", "files in memory", "delta", "postgres")
+from tests.tables.formats import Format
 
 
 class TableLab(Lab):
     """An ingestion into tables.
 
-    :param sink: makes its sink, with a workspace.
-    :param url: of the database that connection `warehouse` leads to.
+    :param form: their format, and their place.
     """
 
-    def __init__(
-        self, folder: Path, sink: Callable[..., Any], url: str, tables: tuple[Table, ...], **options: Any
-    ) -> None:
-        super().__init__(folder, *tables, **options)
-        self._url, self._sink, self._tables = url, sink, tables
-        self.ingestion = replace(self.ingestion, sink=sink(workspace=str(folder)))
-
-    def uri(self, conn_id: str) -> str:
-        assert conn_id == "warehouse"
-        return self._url
+    def __init__(self, folder: Path, form: Format, *tables: Table, **options: Any) -> None:
+        super().__init__(folder, *tables, connections=SparkConnections(form.uris), **options)
+        self.format, self._tables = form, tables
+        self.ingestion = replace(self.ingestion, sink=form.sink(str(folder)))
 
     def other(self, name: str) -> TableLab:
         """Return an ingestion of the same tables, with a journal and a workspace of its own."""
-        return TableLab(self.folder.parent / name, self._sink, self._url, self._tables)
+        return TableLab(self.folder.parent / name, self.format, *self._tables)
 
-    def opened(self, *tables: Table, **broken: tuple[str, ...]) -> OpenJob:
-        return OpenJob(super().opened(*tables, **broken).job, self.journal, self)
+    def declare(self, **options: Any) -> None:
+        """Give the sink other options."""
+        sink: Any = self.ingestion.sink
+        self.ingestion = replace(self.ingestion, sink=replace(sink, **options))
 
-    def run(
-        self, *tables: Table, request: RunRequest | None = None, **broken: tuple[str, ...]
-    ) -> dict[str, DatasetReport]:
-        return inprocess.run(self.opened(*tables, **broken), self, request)
+    def rename(self, dataset: str) -> None:
+        """Give the tables another name.
+
+        :param dataset: what stands for `{dataset}` there.
+        """
+        names = {name: getattr(self.ingestion.sink, name, None) for name in ("name", "location", "table")}
+        self.declare(**{name: old.replace("{dataset}", dataset) for name, old in names.items() if isinstance(old, str)})
 
     def table(self, urn: str) -> TableRecord:
         """Return the table of a dataset."""
@@ -69,61 +61,32 @@ class TableLab(Lab):
 
     def open(self, urn: str) -> OpenTable:
         """Open the table of a dataset."""
-        return self.table(urn).open(self, self.opened().files)
+        return self.table(urn).open(self.connections, self.opened().files)
 
     def owner(self, urn: str) -> Owner:
         """Return a dataset as its table knows it."""
         return Owner(self.journal.id, self.journal.ingestion, urn)
 
-    def table_rows(self, urn: str, version: str = "") -> Counter[str]:
-        """Return the rows of a dataset's table, or of a version of it."""
-        rows = self.open(urn).read(version).to_table().to_pylist()
-        return Counter(row["row"].rstrip(" ") for row in rows)
+    def table_rows(self, urn: str) -> Counter[str]:
+        """Return the rows of a dataset's table: a reader outside gets the same as ours."""
+        rows = Counter(row.rstrip(" ") for row in self.format.rows(table_key(urn)))
+        ours = self.open(urn).read().to_table().to_pylist()
+        assert Counter(row["row"].rstrip(" ") for row in ours) == rows
+        return rows
 
-    def sql(self, statement: str) -> None:
-        """Carry out a statement in the database."""
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(statement)
+    def lake(self, urn: str) -> Files:
+        """Return the files at the location of a dataset's table; those of the workspace, if its rows are taken from there."""
+        place = self.open(urn).look(self.owner(urn)).location
+        return open_files(place or str(self.folder), self.connections)
 
-    @property
-    def keeper(self) -> Administration:
-        """The actions of a person, with connections."""
-        return Administration(self.journal, str(self.folder), "ann", self)
+    def staged(self, urn: str, token: str) -> set[str]:
+        """Return the data files in the lake that were staged for a token."""
+        found = (path for folder in (DATA_FOLDER, ROOT) for path in self.lake(urn).walk(folder))
+        return {path for path in found if token in path.split("/") and path.endswith(".parquet")}
 
-    @property
-    def has_versions(self) -> bool:
-        """Whether its tables keep versions."""
-        return not isinstance(self.ingestion.sink, PostgresSink)
-
-    @property
-    def has_files(self) -> bool:
-        """Whether data files stay where they are written."""
-        sink = self.ingestion.sink
-        return isinstance(sink, DeltaSink) or (isinstance(sink, MemoryTableSink) and bool(sink.location))
-
-
-def lab_of(form: str, folder: Path, url: str, *tables: Table, **options: Any) -> TableLab:
-    """Return an ingestion into tables of a format.
-
-    :param url: of an empty database, for PostgreSQL.
-    """
-    place, name = str(folder / "tables" / "{dataset}"), f"{uuid.uuid4().hex}.{{dataset}}"
-
-    def sink(workspace: str) -> Any:
-        match form:
-            case "memory":
-                return MemoryTableSink(workspace, name)
-            case "files in memory":
-                return MemoryTableSink(workspace, name, place)
-            case "delta":
-                return DeltaSink(place, workspace)
-            case _:
-                return PostgresSink("warehouse", "raw.{dataset}", workspace)
-
-    lab = TableLab(folder / "work", sink, url, tables, **options)
-    if form == "postgres":
-        lab.sql("CREATE SCHEMA IF NOT EXISTS raw")
-    return lab
+    def stage_late(self, urn: str, token: str) -> None:
+        """Leave a data file of an attempt that nobody accepts any more."""
+        write(self.lake(urn), f"{DATA_FOLDER}/{token}/late/0-x/0.parquet", b"of a late attempt")
 
 
 def up_to(end: int) -> RunRequest:

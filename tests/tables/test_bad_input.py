@@ -6,30 +6,27 @@ What a person declares is in the tests of each sink; merges are in `test_merging
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
-from airflow_gobblin.errors import GobblinError, TableError
+from airflow_gobblin.errors import TableError, TableMovedError
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.converters.columns import RenameColumns
-from airflow_gobblin.rows.sinks.delta import DeltaSink
-from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.testing.memory_table import MemoryTable
+from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.testing.files import write
 from tests.protocol.rows import Table
 from tests.services.processes import free_port
-from tests.tables.labs import TableLab, lab_of
+from tests.tables.formats import Delta, Postgres
+from tests.tables.labs import TableLab
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
 B = Table("b", ExtractKind.APPEND_ONLY, 5)
@@ -53,30 +50,20 @@ def only_b(lab: TableLab, *texts: str) -> None:
     assert lab.journal.history("a").pending is None
 
 
+def warehouse(url: str) -> SparkConnections:
+    return SparkConnections({"warehouse": url})
+
+
 def mended(lab: TableLab) -> None:
     assert lab.run()["a"].status == "committed"
     assert lab.table_rows("a") == A.all_rows()
 
 
-def make(lab: TableLab, schema: pa.Schema) -> Callable[[], None]:
-    """Make the table of dataset a with other columns, as nobody's; return a function that drops it."""
-    sink, table = lab.ingestion.sink, lab.table("a")
-    if isinstance(table, MemoryTable):
-        lab.open("a").create(lab.owner("a"), schema, ())
-        return table.drop
-    if isinstance(sink, DeltaSink):
-        place = sink.location.replace("{dataset}", "a")
-        write_deltalake(place, schema.empty_table())
-        return lambda: shutil.rmtree(place)
-    lab.sql("CREATE TABLE raw.a (row bigint)")
-    return lambda: lab.sql("DROP TABLE raw.a")
-
-
 def test_a_table_of_another_schema_is_named_with_its_column(table_lab: NewLab) -> None:
     lab = table_lab(A, B)
-    drop = make(lab, pa.schema([("row", pa.int64())]))
+    lab.format.make("a", pa.schema([("row", pa.int64())]))
     only_b(lab, "column 'row'", "int64", "string")
-    drop()
+    lab.format.drop("a")
     mended(lab)
 
 
@@ -94,13 +81,7 @@ def test_a_table_of_another_journal_is_named_with_its_owner(table_lab: NewLab) -
 def test_a_table_of_another_dataset_of_the_same_journal_is_named(table_lab: NewLab) -> None:
     lab = table_lab(A)
     lab.run()
-    sink: Any = lab.ingestion.sink
-    names = {
-        name: getattr(sink, name).replace("{dataset}", "a")
-        for name in ("name", "location", "table_name", "table")
-        if isinstance(getattr(sink, name, None), str)
-    }
-    lab.ingestion = replace(lab.ingestion, sink=replace(sink, **names))
+    lab.rename("a")
     expect(lab.run(B)["b"], f"belongs to {lab.owner('a')}")
     assert lab.table_rows("a") == A.all_rows()
 
@@ -108,17 +89,11 @@ def test_a_table_of_another_dataset_of_the_same_journal_is_named(table_lab: NewL
 def test_a_table_that_was_dropped_is_not_made_anew_beside_what_was_published_to_it(table_lab: NewLab) -> None:
     lab = table_lab(A, B)
     lab.run()
-    sink, table = lab.ingestion.sink, lab.table("a")
-    if isinstance(table, MemoryTable):
-        table.drop()
-    elif isinstance(sink, DeltaSink):
-        shutil.rmtree(sink.location.replace("{dataset}", "a"))
-    else:
-        lab.sql("DROP TABLE raw.a")
+    lab.format.drop("a")
     reports = lab.run(replace(A, rows=16), replace(B, rows=8))
-    expect(reports["a"], table.name, "is gone since rows of 'a' were published to it", "drop the dataset")
+    expect(reports["a"], lab.table("a").name, "is gone since rows of 'a' were published to it", "drop the dataset")
     assert reports["b"].status == "committed"
-    lab.keeper.drop("a", "its table is lost")
+    lab.admin.drop("a", "its table is lost")
     assert lab.run()["a"].status == "committed"
     assert lab.table_rows("a") == replace(A, rows=16).all_rows()
 
@@ -126,13 +101,8 @@ def test_a_table_that_was_dropped_is_not_made_anew_beside_what_was_published_to_
 def test_rows_that_are_in_another_table_are_not_left_there(table_lab: NewLab) -> None:
     lab = table_lab(A)
     lab.run()
-    before, sink = lab.table("a").name, lab.ingestion.sink
-    names = {
-        name: getattr(sink, name).replace("{dataset}", "{dataset}2")
-        for name in ("name", "location", "table_name", "table")
-        if isinstance(getattr(sink, name, None), str)
-    }
-    lab.ingestion = replace(lab.ingestion, sink=replace(sink, **names))  # type: ignore[type-var]
+    before = lab.table("a").name
+    lab.rename("{dataset}2")
     expect(lab.run(replace(A, rows=16))["a"], f"what is published of 'a' is in {before}", "Name that table")
 
 
@@ -140,32 +110,32 @@ def test_a_staged_file_that_is_gone_is_named_and_the_other_datasets_are_done(tab
     lab = table_lab(A, B)
     opened, plan = lab.decide(A, B)
     token = lab.journal.history("a").slot(1).decision.token
-    staged = [path for path in lab.folder.parent.rglob("*.parquet") if token in path.parts]
-    kept = [(path, path.read_bytes()) for path in staged]
-    assert staged
-    for path in staged:
-        path.unlink()
+    lake = lab.lake("a")
+    kept = {path: lake.read(path) for path in lab.staged("a", token)}
+    assert kept
+    for path in kept:
+        lake.unlink(path)
     reports = {report.urn: report for pack in plan.packs for report in execute_commit_steps(opened, plan, pack)}
     assert "a data file staged for it, or a list of these, is gone" in reports["a"].detail
     assert "abandon the slot" in reports["a"].detail
     assert lab.table_rows("a") == {}
     assert lab.table_rows("b") == B.all_rows()
-    for path, content in kept:
-        path.write_bytes(content)
+    for path, content in kept.items():
+        write(lake, path, content)
     lab.run()
     assert lab.table_rows("a") == A.all_rows()
 
 
 def test_a_database_that_can_not_be_reached_is_named(tmp_path: Path, postgres_database: str) -> None:
-    lab = lab_of("postgres", tmp_path, postgres_database, A, B)
-    reached, lab._url = lab._url, f"postgresql://nobody:secret@127.0.0.1:{free_port()}/none"
+    lab = TableLab(tmp_path / "work", Postgres(postgres_database), A, B)
+    reached, lab.connections = lab.connections, warehouse(f"postgresql://nobody:secret@127.0.0.1:{free_port()}/none")
     with pytest.raises(TableError) as told:
         lab.run()
     assert 'table "raw"."a" of connection \'warehouse\'' in str(told.value)
     assert "See that the server of the connection can be reached" in str(told.value)
     assert "secret" not in str(told.value)
     assert lab.journal.history("a").state.head == 0
-    lab._url = reached
+    lab.connections = reached
     lab.run()
     assert lab.table_rows("a") == A.all_rows()
 
@@ -173,14 +143,14 @@ def test_a_database_that_can_not_be_reached_is_named(tmp_path: Path, postgres_da
 def test_a_database_that_goes_away_before_the_commit_leaves_it_to_the_next_run(
     tmp_path: Path, postgres_database: str
 ) -> None:
-    lab = lab_of("postgres", tmp_path, postgres_database, A)
+    lab = TableLab(tmp_path / "work", Postgres(postgres_database), A)
     _, plan = lab.decide(A)
-    reached, lab._url = lab._url, f"postgresql://127.0.0.1:{free_port()}/none"
+    reached, lab.connections = lab.connections, warehouse(f"postgresql://127.0.0.1:{free_port()}/none")
     for pack in plan.packs:
         (report,) = execute_commit_steps(lab.opened(), plan, pack)
         assert report.status != "committed"
         assert 'table "raw"."a"' in report.detail
-    lab._url = reached
+    lab.connections = reached
     assert lab.table_rows("a") == {}
     lab.run()
     assert lab.table_rows("a") == A.all_rows()
@@ -189,15 +159,16 @@ def test_a_database_that_goes_away_before_the_commit_leaves_it_to_the_next_run(
 def test_a_table_that_may_not_be_written_to_is_named_and_the_other_datasets_are_done(
     tmp_path: Path, postgres_database: str
 ) -> None:
-    lab = lab_of("postgres", tmp_path, postgres_database, A, B)
-    lab.sql("DROP ROLE IF EXISTS writer_of_b")
-    lab.sql("CREATE ROLE writer_of_b LOGIN PASSWORD 'x'")
+    database = Postgres(postgres_database)
+    lab = TableLab(tmp_path / "work", database, A, B)
+    database.sql("DROP ROLE IF EXISTS writer_of_b")
+    database.sql("CREATE ROLE writer_of_b LOGIN PASSWORD 'x'")
     lab.run(replace(A, urn="c"))  # makes the tables of marks
-    lab.sql("GRANT USAGE, CREATE ON SCHEMA raw TO writer_of_b; GRANT USAGE ON SCHEMA _gobblin TO writer_of_b")
-    lab.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA _gobblin TO writer_of_b")
-    lab.sql("CREATE TABLE raw.a (row text NOT NULL); GRANT SELECT ON raw.a TO writer_of_b")
+    database.sql("GRANT USAGE, CREATE ON SCHEMA raw TO writer_of_b; GRANT USAGE ON SCHEMA _gobblin TO writer_of_b")
+    database.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA _gobblin TO writer_of_b")
+    database.sql("CREATE TABLE raw.a (row text NOT NULL); GRANT SELECT ON raw.a TO writer_of_b")
     place = urlsplit(postgres_database)
-    lab._url = place._replace(netloc=f"writer_of_b:x@{place.hostname}:{place.port}").geturl()
+    lab.connections = warehouse(place._replace(netloc=f"writer_of_b:x@{place.hostname}:{place.port}").geturl())
     reports = lab.run(A, B)
     for text in ('table "raw"."a" of connection', "permission denied", "Grant its user that"):
         assert text in reports["a"].detail
@@ -207,7 +178,7 @@ def test_a_table_that_may_not_be_written_to_is_named_and_the_other_datasets_are_
 
 
 def test_a_folder_that_is_no_folder_is_named_and_the_other_datasets_are_done(tmp_path: Path) -> None:
-    lab = lab_of("delta", tmp_path, "", A, B)
+    lab = TableLab(tmp_path / "work", Delta(tmp_path / "tables"), A, B)
     place = tmp_path / "tables" / "a"
     place.parent.mkdir()
     place.write_text("a file in the place of the table")
@@ -218,26 +189,25 @@ def test_a_folder_that_is_no_folder_is_named_and_the_other_datasets_are_done(tmp
 
 @pytest.mark.parametrize("name", ["_gobblin_unit", "ctid"])
 def test_a_column_of_a_reserved_name_is_named(tmp_path: Path, postgres_database: str, name: str) -> None:
-    lab = lab_of("postgres", tmp_path, postgres_database, A, converters=(RenameColumns({"row": name}),))
+    lab = TableLab(tmp_path / "work", Postgres(postgres_database), A, converters=(RenameColumns({"row": name}),))
     expect(lab.run()["a"], f"column {name!r}", "the name is reserved", "rename these columns")
     assert not lab.journal.history("a").state.live
 
 
 def test_a_partition_that_delta_lacks_is_named(tmp_path: Path) -> None:
-    lab = lab_of("delta", tmp_path, "", A)
-    sink: Any = lab.ingestion.sink
-    lab.ingestion = replace(lab.ingestion, sink=replace(sink, partition=("day(row)",)))
+    lab = TableLab(tmp_path / "work", Delta(tmp_path / "tables"), A)
+    lab.declare(partition=("day(row)",))
     expect(lab.run()["a"], "day(row)", "Partition it otherwise")
     assert not lab.journal.history("a").state.live
 
 
 def test_a_schema_that_postgresql_does_not_have_is_named(tmp_path: Path, postgres_database: str) -> None:
-    lab = lab_of("postgres", tmp_path, postgres_database, A)
-    sink = lab.ingestion.sink
-    assert isinstance(sink, PostgresSink)
-    lab.sql("DROP SCHEMA raw")
-    with pytest.raises(GobblinError, match='schema "raw" does not exist'):
+    database = Postgres(postgres_database)
+    lab = TableLab(tmp_path / "work", database, A)
+    database.sql("DROP SCHEMA raw")
+    with pytest.raises(TableError, match='schema "raw" does not exist') as told:
         lab.run()
+    assert not isinstance(told.value, TableMovedError)
 
 
 def test_a_plan_that_is_only_shown_makes_no_table(table_lab: NewLab) -> None:

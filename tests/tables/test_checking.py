@@ -8,24 +8,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable, write_deltalake
 
 from airflow_gobblin.admin.findings import AuditLevel
 from airflow_gobblin.admin.views import audit, verify
+from airflow_gobblin.errors import TableError
 from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.work import ExtractKind
-from airflow_gobblin.rows.sinks.delta import DeltaSink
 from airflow_gobblin.storage.stores import open_store
-from airflow_gobblin.testing.memory_table import MemoryTable
 from tests.protocol.rows import Table
-from tests.tables.labs import TableLab, lab_of, up_to
+from tests.tables.formats import Delta
+from tests.tables.labs import TableLab, up_to
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
 NewLab = Callable[..., TableLab]
 
 
 def findings(lab: TableLab) -> list[tuple[AuditLevel, str, str]]:
-    return [(one.level, one.check, one.detail) for one in audit(lab.journal, lab.opened().files, "a", lab)]
+    return [(one.level, one.check, one.detail) for one in audit(lab.journal, lab.opened().files, "a", lab.connections)]
 
 
 def only(lab: TableLab, level: AuditLevel, check: str, text: str) -> None:
@@ -36,59 +35,8 @@ def only(lab: TableLab, level: AuditLevel, check: str, text: str) -> None:
 
 
 def states(lab: TableLab) -> dict[FileState, int]:
-    found = [one.state for one in verify(lab.journal, lab.opened().files, "a", connections=lab)]
+    found = [one.state for one in verify(lab.journal, lab.opened().files, "a", connections=lab.connections)]
     return {state: found.count(state) for state in FileState if state in found}
-
-
-def delta(lab: TableLab) -> DeltaTable:
-    assert isinstance(lab.ingestion.sink, DeltaSink)
-    return DeltaTable(lab.ingestion.sink.location.replace("{dataset}", "a"))
-
-
-def delete(lab: TableLab) -> None:
-    """Somebody deletes a row."""
-    table = lab.table("a")
-    if isinstance(table, MemoryTable):
-        table.delete(lambda row: row["row"].rstrip(" ") == A.row(5))
-    elif isinstance(lab.ingestion.sink, DeltaSink):
-        delta(lab).delete(f"row like '{A.row(5)}%'")
-    else:
-        lab.sql(f"DELETE FROM raw.a WHERE rtrim(row) = '{A.row(5)}'")
-
-
-def append(lab: TableLab) -> None:
-    """Somebody adds rows."""
-    table = lab.table("a")
-    if isinstance(table, MemoryTable):
-        table.append([{"row": "theirs"}, {"row": "theirs, too"}])
-    elif isinstance(lab.ingestion.sink, DeltaSink):
-        write_deltalake(delta(lab), lab.open("a").read().to_table().slice(0, 2), mode="append")
-    else:
-        lab.sql("INSERT INTO raw.a (row) VALUES ('theirs'), ('theirs, too')")
-
-
-def compact(lab: TableLab) -> bool:
-    """Somebody writes all rows into one file; return whether the format has such a thing."""
-    table = lab.table("a")
-    if isinstance(table, MemoryTable):
-        table.compact()
-    elif isinstance(lab.ingestion.sink, DeltaSink):
-        delta(lab).optimize.compact()
-    else:
-        return False
-    return True
-
-
-def drop(lab: TableLab) -> None:
-    """Somebody drops the table."""
-    table = lab.table("a")
-    if isinstance(table, MemoryTable):
-        table.drop()
-    elif isinstance(lab.ingestion.sink, DeltaSink):
-        place = Path(lab.ingestion.sink.location.replace("{dataset}", "a"))
-        place.rename(place.with_name("gone"))
-    else:
-        lab.sql("DROP TABLE raw.a")
 
 
 @pytest.fixture
@@ -106,7 +54,7 @@ def test_a_dataset_that_adds_up_has_no_finding(lab: TableLab) -> None:
 
 
 def test_rows_that_somebody_deleted_are_found(lab: TableLab) -> None:
-    delete(lab)
+    lab.format.delete("a", A.row(5))
     assert FileState.OK in states(lab)
     assert states(lab).keys() & {FileState.CHANGED, FileState.MISSING}
     found = findings(lab)
@@ -114,25 +62,27 @@ def test_rows_that_somebody_deleted_are_found(lab: TableLab) -> None:
 
 
 def test_rows_of_others_are_noted(lab: TableLab) -> None:
-    append(lab)
+    lab.format.append("a", ["theirs", "theirs, too"])
     only(lab, AuditLevel.NOTE, "rows", "2 rows of others")
     assert states(lab).keys() == {FileState.OK}
 
 
 def test_units_that_somebody_compacted_are_noted(lab: TableLab) -> None:
-    if compact(lab):
+    if lab.format.compact("a"):
         only(lab, AuditLevel.NOTE, "rows", "can't be told apart")
         assert states(lab).keys() == {FileState.MISSING}
 
 
 def test_a_table_that_is_gone_is_found(lab: TableLab) -> None:
-    drop(lab)
+    lab.format.drop("a")
     only(lab, AuditLevel.PROBLEM, "table", "is gone")
+    with pytest.raises(TableError, match="gone"):
+        states(lab)
 
 
 def test_a_table_that_was_taken_over_is_found(lab: TableLab) -> None:
     heir = lab.other("heir")
-    heir.keeper.take_over("a", heir.table("a"), "its journal is lost")
+    heir.admin.take_over("a", heir.table("a"), "its journal is lost")
     only(lab, AuditLevel.PROBLEM, "table", f"belongs to {heir.owner('a')}: it was taken over")
     found = findings(heir)
     assert [one[:2] for one in found] == [(AuditLevel.NOTE, "rows")], "the former owner's rows are others'"
@@ -166,24 +116,21 @@ def test_staged_files_of_a_pending_slot_that_are_gone_are_found(lab: TableLab) -
     lab.decide(more)
     slot = lab.journal.history("a").pending
     assert slot is not None
-    staged = [
-        path for path in lab.folder.parent.rglob("*.parquet") if slot.decision.token in path.parts and path.is_file()
-    ]
+    staged = lab.staged("a", slot.decision.token)
     assert staged
     for path in staged:
-        path.unlink()
+        lab.lake("a").unlink(path)
     found = [one for one in findings(lab) if one[0] is AuditLevel.PROBLEM]
     assert [one[1] for one in found] == ["files"]
     assert "abandon the slot" in found[0][2]
 
 
 def test_files_of_the_table_that_are_gone_are_found(lab: TableLab) -> None:
-    if not lab.has_files:
+    if not lab.format.has_files:
         return
     token = lab.journal.history("a").slot(2).decision.token
-    for path in (lab.folder.parent / "tables").rglob("*.parquet"):
-        if token in path.parts:
-            path.unlink()
+    for path in lab.staged("a", token):
+        lab.lake("a").unlink(path)
     found = [one for one in findings(lab) if one[1] == "files"]
     assert [one[0] for one in found] == [AuditLevel.PROBLEM]
     assert "are gone, with their rows" in found[0][2]
@@ -191,18 +138,16 @@ def test_files_of_the_table_that_are_gone_are_found(lab: TableLab) -> None:
 
 
 def test_files_that_were_staged_in_vain_are_noted(lab: TableLab) -> None:
-    if not lab.has_files:
+    if not lab.format.has_files:
         return
-    folder = lab.folder.parent / "tables" / "a" / "data" / "gobblin" / ("0" * 32) / "late" / "0-x"
-    folder.mkdir(parents=True)
-    (folder / "0.parquet").write_bytes(b"of a late attempt")
+    lab.stage_late("a", "0" * 32)
     only(lab, AuditLevel.NOTE, "files", "1 file staged")
     assert "named by no slot" in findings(lab)[0][2]
 
 
 @pytest.mark.slow
 def test_a_look_for_the_page_loads_neither_arrow_nor_a_table_s_library(tmp_path: Path) -> None:
-    lab = lab_of("delta", tmp_path, "", A, store=open_store(str(tmp_path / "journal")))
+    lab = TableLab(tmp_path / "work", Delta(tmp_path / "tables"), A, store=open_store(str(tmp_path / "journal")))
     lab.run()
     lab.decide(Table("a", ExtractKind.APPEND_ONLY, 16))
     program = (

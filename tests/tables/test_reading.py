@@ -8,15 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
-from airflow_gobblin.rows.sinks.delta import DeltaSink
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.testing.memory_table import MemoryTable
 from tests.protocol.rows import Table
+from tests.tables.formats import Delta, Postgres
 from tests.tables.labs import TableLab
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
@@ -36,22 +34,11 @@ def sealed(lab: TableLab, end: int, *tables: Table) -> None:
 def rows(lab: TableLab, urn: str = "a", version: datetime | None = None) -> Counter[str]:
     found = lab.journal.read_dataset(urn, version=version)
     assert found.table == lab.table(urn)
-    return Counter(row["row"].rstrip(" ") for row in found.to_arrow(lab).to_table().to_pylist())
+    return Counter(row["row"].rstrip(" ") for row in found.to_arrow(lab.connections).to_table().to_pylist())
 
 
 def first(end: int) -> Counter[str]:
     return Counter(A.row(n) for n in range(end))
-
-
-def forget(lab: TableLab) -> None:
-    """Let the table of a lab forget all versions but the newest."""
-    table = lab.table("a")
-    if isinstance(table, MemoryTable):
-        table.expire()
-    else:
-        assert isinstance(lab.ingestion.sink, DeltaSink)
-        delta = DeltaTable(lab.ingestion.sink.location.replace("{dataset}", "a"))
-        delta.vacuum(0, enforce_retention_duration=False, dry_run=False)
 
 
 def test_a_dataset_is_read_as_it_is_now(table_lab: NewLab) -> None:
@@ -68,7 +55,7 @@ def test_a_version_is_read_as_its_table_was_then(table_lab: NewLab) -> None:
     lab = table_lab(A, S, seals=True)
     sealed(lab, 4)
     sealed(lab, 8, A, Table("s", ExtractKind.SNAPSHOT_ONLY, 3, 1))
-    if not lab.has_versions:
+    if not lab.format.has_versions:
         with pytest.raises(NotFoundError, match="it may keep none"):
             rows(lab, version=at(4))
         return
@@ -81,14 +68,14 @@ def test_a_version_is_read_as_its_table_was_then(table_lab: NewLab) -> None:
 
 def test_a_version_of_which_rows_were_replaced_or_taken_back_is_refused_by_name(table_lab: NewLab) -> None:
     lab = table_lab(A, seals=True)
-    if not lab.has_versions:
+    if not lab.format.has_versions:
         return
     for end in (4, 8):
         sealed(lab, end)
     lab.run(Table("a", ExtractKind.APPEND_ONLY, 12, 1), request=RunRequest("again", 4, ("a",), 0, True))
     with pytest.raises(NotFoundError, match="slot 3 replaced rows of it since"):
         rows(lab, version=at(4))
-    lab.keeper.rewind("a", LongWatermark(4), "wrong")
+    lab.admin.rewind("a", LongWatermark(4), "wrong")
     with pytest.raises(NotFoundError, match="no such version"):
         rows(lab, version=at(8))
 
@@ -96,31 +83,29 @@ def test_a_version_of_which_rows_were_replaced_or_taken_back_is_refused_by_name(
 @pytest.mark.slow
 def test_a_version_that_has_expired_is_named(table_lab: NewLab) -> None:
     lab = table_lab(A, seals=True)
-    if not lab.has_versions:
+    if not lab.format.has_versions:
         return
     sealed(lab, 4)
-    lab.keeper.rewind("a", LongWatermark(0), "wrong")
+    lab.admin.rewind("a", LongWatermark(0), "wrong")
     sealed(lab, 8)
     sealed(lab, 12)
-    lab.keeper.rewind("a", LongWatermark(8), "wrong")
-    forget(lab)
+    lab.admin.rewind("a", LongWatermark(8), "wrong")
+    lab.format.forget("a")
     found = lab.journal.read_dataset("a", version=at(8))
     assert found.table_version
-    if isinstance(lab.table("a"), MemoryTable):
-        with pytest.raises(NotFoundError, match=f"version {found.table_version}"):
-            found.to_arrow(lab)
-    else:
-        assert Counter(r["row"].rstrip(" ") for r in found.to_arrow(lab).to_table().to_pylist()) == first(8)
+    if not isinstance(lab.format, Delta):
+        with pytest.raises(NotFoundError, match=found.table_version):
+            found.to_arrow(lab.connections)
+    else:  # vacuum keeps files that were written into a version, and removed from it in one commit
+        assert Counter(r["row"].rstrip(" ") for r in found.to_arrow(lab.connections).to_table().to_pylist()) == first(8)
 
 
 def test_files_of_an_old_version_that_vacuum_removed_are_named(tmp_path: Path) -> None:
-    from tests.tables.labs import lab_of
-
-    lab = lab_of("delta", tmp_path, "", A, seals=True)
+    lab = TableLab(tmp_path / "work", Delta(tmp_path / "tables"), A, seals=True)
     sealed(lab, 8)
     (version,) = {slot.table_version for slot in lab.journal.history("a").slots}
-    lab.keeper.rewind("a", LongWatermark(4), "wrong")
-    forget(lab)
+    lab.admin.rewind("a", LongWatermark(4), "wrong")
+    lab.format.forget("a")
     with pytest.raises(NotFoundError, match="VACUUM"):
         lab.open("a").read(version)
     with pytest.raises(NotFoundError, match="version 99"):
@@ -128,9 +113,7 @@ def test_files_of_an_old_version_that_vacuum_removed_are_named(tmp_path: Path) -
 
 
 def test_a_table_of_postgresql_has_no_versions(tmp_path: Path, postgres_database: str) -> None:
-    from tests.tables.labs import lab_of
-
-    lab = lab_of("postgres", tmp_path, postgres_database, A)
+    lab = TableLab(tmp_path / "work", Postgres(postgres_database), A)
     lab.run()
     with pytest.raises(NotFoundError, match="PostgreSQL keeps no versions"):
         lab.open("a").read("1")

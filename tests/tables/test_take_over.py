@@ -35,7 +35,7 @@ def late(lab: TableLab) -> tuple[StepContext, CommitStep]:
 
 
 def taken(lab: TableLab) -> Slot:
-    return lab.keeper.take_over("a", lab.table("a"), "its journal is lost")
+    return lab.admin.take_over("a", lab.table("a"), "its journal is lost")
 
 
 def test_a_table_of_another_dataset_is_refused_by_name_and_goes_on_once_it_is_taken_over(table_lab: NewLab) -> None:
@@ -76,7 +76,7 @@ def test_a_late_commit_of_the_former_owner_does_nothing(table_lab: NewLab) -> No
     with pytest.raises(GobblinError, match="belongs to"):
         former.run()
     assert heir.table_rows("a") == first(4)
-    (ended,) = former.keeper.abandon("a", "it has lost its table")
+    (ended,) = former.admin.abandon("a", "it has lost its table")
     assert ended.abandoned
 
 
@@ -86,7 +86,7 @@ def test_a_table_that_is_taken_back_shuts_out_all_that_was_decided_before(table_
     context, step = late(former)
     heir = former.other("heir")
     taken(heir)
-    former.keeper.abandon("a", "it has lost its table")
+    former.admin.abandon("a", "it has lost its table")
     taken(former)
     with pytest.raises(GobblinError):
         step.execute(context)
@@ -102,7 +102,7 @@ def test_a_take_over_that_died_is_finished_by_the_next_run(table_lab: NewLab, mo
     heir = former
     for done in (False, True):
         heir = former.other(f"heir {done}")
-        keeper = heir.keeper
+        keeper = heir.admin
         monkeypatch.setattr(keeper._committer, "execute", lambda slot, _: slot)
         slot = keeper.take_over("a", heir.table("a"), "its journal is lost")
         assert not slot.finished
@@ -118,11 +118,11 @@ def test_a_take_over_that_is_abandoned_never_comes(table_lab: NewLab, monkeypatc
     former = table_lab(A)
     former.run(request=up_to(4))
     heir = former.other("heir")
-    keeper = heir.keeper
+    keeper = heir.admin
     monkeypatch.setattr(keeper._committer, "execute", lambda slot, _: slot)
     slot = keeper.take_over("a", heir.table("a"), "its journal is lost")
     (step,), context = heir.journal.steps(slot.decision), heir.opened().committer._context_of(slot.decision)
-    (ended,) = heir.keeper.abandon("a", "it is wanted where it is")
+    (ended,) = heir.admin.abandon("a", "it is wanted where it is")
     assert ended.abandoned
     with pytest.raises(GobblinError, match="shut out"):
         step.execute(context)
@@ -137,13 +137,13 @@ def test_a_take_over_that_is_done_can_not_be_abandoned(table_lab: NewLab, monkey
     former = table_lab(A)
     former.run(request=up_to(4))
     heir = former.other("heir")
-    keeper = heir.keeper
+    keeper = heir.admin
     monkeypatch.setattr(keeper._committer, "execute", lambda slot, _: slot)
     slot = keeper.take_over("a", heir.table("a"), "its journal is lost")
     (step,) = heir.journal.steps(slot.decision)
     step.execute(heir.opened().committer._context_of(slot.decision))
     with pytest.raises(LostRaceError, match="finished"):
-        heir.keeper.abandon("a", "it is wanted where it is")
+        heir.admin.abandon("a", "it is wanted where it is")
 
 
 @pytest.mark.slow
@@ -151,14 +151,14 @@ def test_a_third_dataset_that_was_faster_is_named(table_lab: NewLab, monkeypatch
     former = table_lab(A)
     former.run(request=up_to(4))
     heir, third = former.other("heir"), former.other("third")
-    keeper = heir.keeper
+    keeper = heir.admin
     monkeypatch.setattr(keeper._committer, "execute", lambda slot, _: slot)
     slot = keeper.take_over("a", heir.table("a"), "its journal is lost")
     taken(third)
     (step,) = heir.journal.steps(slot.decision)
     with pytest.raises(GobblinError, match=f"belongs to {third.owner('a')}"):
         step.execute(heir.opened().committer._context_of(slot.decision))
-    heir.keeper.abandon("a", "another one has it")
+    heir.admin.abandon("a", "another one has it")
     assert third.run()["a"].status == "committed"
 
 
@@ -170,7 +170,7 @@ def test_what_can_not_be_taken_over_is_refused_by_name(table_lab: NewLab) -> Non
     with pytest.raises(ConfigurationError, match="this dataset's already"):
         taken(lab)
     with pytest.raises(ConfigurationError, match="reason"):
-        lab.other("heir").keeper.take_over("a", lab.table("a"), " ")
+        lab.other("heir").admin.take_over("a", lab.table("a"), " ")
     late(lab)
     with pytest.raises(ConfigurationError, match="is pending"):
         taken(lab)
@@ -183,8 +183,8 @@ def test_what_has_lost_its_table_refuses_a_rewind_by_name_and_is_dropped_without
     heir = former.other("heir")
     taken(heir)
     with pytest.raises(ConfigurationError, match="was taken over: it belongs to"):
-        former.keeper.rewind("a", LongWatermark(2), "the rows are wrong")
+        former.admin.rewind("a", LongWatermark(2), "the rows are wrong")
     with pytest.raises(ConfigurationError, match="was taken over"):
-        former.keeper.drop("a", "it has ended", delete_files=True)
-    former.keeper.drop("a", "it has ended")
+        former.admin.drop("a", "it has ended", delete_files=True)
+    former.admin.drop("a", "it has ended")
     assert heir.table_rows("a") == first(4)

@@ -1,4 +1,4 @@
-"""Whole runs of ingestions into Iceberg tables: appended, replaced, rewound, killed after the commit; types and partitions."""
+"""Iceberg tables as a sink declares them: partitions, sorted files, types, columns that change; what is refused."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,118 +19,46 @@ from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, SchemaConflictError, TableError
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.state import DatasetState
-from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import Dataset, ExtractKind, WorkUnit
 from airflow_gobblin.rows.sinks.iceberg import IcebergSink
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, ReadRequest
-from airflow_gobblin.run.execute import execute_commit_steps
-from airflow_gobblin.run.request import RunRequest
-from tests.lab import Lab
 from tests.protocol.rows import RowSource, Table
+from tests.tables.formats import Iceberg
+from tests.tables.labs import TableLab, up_to
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
-S = Table("s", ExtractKind.SNAPSHOT_ONLY, 4)
-
-
-class Catalog:
-    """The connection to a catalog on SQLite."""
-
-    def __init__(self, root: Path) -> None:
-        self._uri = f"sqlite://{root}/catalog.db?warehouse={quote(f'file://{root}/lake', safe='')}"
-
-    def uri(self, conn_id: str) -> str:
-        assert conn_id == "lake_catalog"
-        return self._uri
 
 
 @pytest.fixture
-def new_lab(tmp_path: Path) -> Callable[..., Lab]:
-    """Return a function that makes an ingestion into Iceberg tables."""
+def new_lab(tmp_path: Path) -> Callable[..., TableLab]:
+    """Return a function that makes an ingestion into Iceberg tables, with options of the sink."""
 
-    def make(*tables: Table, **options: Any) -> Lab:
-        lab = Lab(tmp_path / "work", *tables, connections=Catalog(tmp_path))
-        lab.ingestion = replace(
-            lab.ingestion, sink=IcebergSink("lake_catalog", "raw.{dataset}", str(tmp_path / "work"), **options)
-        )
+    def make(*tables: Table, **options: Any) -> TableLab:
+        lab = TableLab(tmp_path / "work", Iceberg.of_sqlite(tmp_path / "lake"), *tables)
+        lab.declare(**options)
         return lab
 
     return make
 
 
-def iceberg_of(lab: Lab, urn: str) -> Any:
-    """A table as pyiceberg opens it."""
-    from pyiceberg.catalog import load_catalog
-
-    root = lab.folder.parent
-    uri, warehouse = f"sqlite:///{root}/catalog.db", f"file://{root}/lake"
-    return load_catalog("lake_catalog", type="sql", uri=uri, warehouse=warehouse).load_table(f"raw.{urn}")
+def iceberg_of(lab: TableLab, urn: str) -> Any:
+    """Return a table as pyiceberg opens it."""
+    assert isinstance(lab.format, Iceberg)
+    return lab.format.table(urn)
 
 
-def rows(lab: Lab, table: Table) -> Counter[str]:
-    found = iceberg_of(lab, table.urn)
-    read = Counter(row["row"].rstrip(" ") for row in found.scan().to_arrow().to_pylist())
-    found.catalog.close()
-    return read
-
-
-def up_to(end: int) -> RunRequest:
-    return RunRequest(f"up to {end}", datetime.fromtimestamp(end, UTC))
-
-
-def test_runs_append_to_a_table_once_each(new_lab: Callable[..., Lab]) -> None:
+def test_a_snapshot_names_its_slot(new_lab: Callable[..., TableLab]) -> None:
     lab = new_lab(A)
-    assert lab.run(request=up_to(5))["a"].rows == 5
-    assert lab.run()["a"].rows == 7
-    assert lab.run()["a"].status == "idle"
-    assert rows(lab, A) == A.all_rows()
+    lab.run(request=up_to(5))
+    lab.run()
     assert [snapshot.summary["gobblin.slot"] for snapshot in iceberg_of(lab, "a").snapshots()] == ["1", "2"]
 
 
-def test_a_snapshot_takes_the_place_of_all(new_lab: Callable[..., Lab]) -> None:
-    lab = new_lab(S)
-    lab.run()
-    newer = replace(S, version=1, rows=3)
-    lab.run(newer)
-    assert rows(lab, S) == newer.all_rows()
-
-
-@pytest.mark.slow
-def test_a_backfill_that_replaces_and_a_rewind_take_units_out_by_one_commit(new_lab: Callable[..., Lab]) -> None:
-    lab = new_lab(A)
-    lab.run()
-    amended = replace(A, version=1)
-    lab.run(amended, request=RunRequest("again", 8, ("a",), 4, True))
-    expected = A.all_rows() - Counter(A.row(n) for n in range(4, 8))
-    assert rows(lab, A) == expected + Counter(amended.row(n) for n in range(4, 8))
-    lab.admin.rewind("a", LongWatermark(0), "read it again")
-    assert rows(lab, A) == Counter()
-    lab.run()
-    assert rows(lab, A) == amended.all_rows()
-
-
-@pytest.mark.parametrize("committed", [False, True])
-def test_a_run_that_died_before_or_after_its_commit_is_finished_by_the_next(
-    new_lab: Callable[..., Lab], committed: bool
-) -> None:
-    lab = new_lab(A)
-    lab.run(request=up_to(4))
-    opened, plan = lab.decide(A)
-    slot = lab.journal.history("a").pending
-    assert slot is not None
-    if committed:
-        for step in lab.journal.steps(slot.decision):
-            step.execute(opened.committer._context_of(slot.decision))
-    lab.run()
-    for pack in plan.packs:
-        execute_commit_steps(opened, plan, pack)
-    assert rows(lab, A) == A.all_rows()
-
-
-def test_files_are_partitioned_sorted_and_have_the_ids_of_the_columns(new_lab: Callable[..., Lab]) -> None:
+def test_files_are_partitioned_sorted_and_have_the_ids_of_the_columns(new_lab: Callable[..., TableLab]) -> None:
     lab = new_lab(A, partition=("bucket(3, row)", "truncate(1, row)"), sort=("row",))
     lab.run()
-    assert rows(lab, A) == A.all_rows()
+    assert lab.table_rows("a") == A.all_rows()
     tasks = list(iceberg_of(lab, "a").scan().plan_files())
     assert {task.file.partition[0] for task in tasks} <= {0, 1, 2}
     assert {task.file.partition[1] for task in tasks} == {"a"}
@@ -145,15 +72,13 @@ def test_files_are_partitioned_sorted_and_have_the_ids_of_the_columns(new_lab: C
     assert one.file.record_count < 12
 
 
-def test_a_table_that_is_partitioned_otherwise_is_refused_by_name(new_lab: Callable[..., Lab]) -> None:
+def test_a_table_that_is_partitioned_otherwise_is_refused_by_name(new_lab: Callable[..., TableLab]) -> None:
     lab = new_lab(A)
     lab.run(request=up_to(5))
-    sink = lab.ingestion.sink
-    assert isinstance(sink, IcebergSink)
-    lab.ingestion = replace(lab.ingestion, sink=replace(sink, partition=("row",)))
+    lab.declare(partition=("row",))
     with pytest.raises(TableError, match="it is partitioned by nothing, and its sink by row"):
         lab.run()
-    assert rows(lab, A) == Counter(A.row(n) for n in range(5))
+    assert lab.table_rows("a") == Counter(A.row(n) for n in range(5))
 
 
 @record("test.typed_rows")
@@ -184,7 +109,7 @@ class TypedReader:
         return getattr(self._reader, name)
 
 
-def typed(lab: Lab, rows: pa.Table) -> dict[str, Any]:
+def typed(lab: TableLab, rows: pa.Table) -> dict[str, Any]:
     """Run once with some rows. :return: the report."""
     TypedRows.rows = rows
     table = Table("typed", ExtractKind.SNAPSHOT_ONLY, rows.num_rows)
@@ -219,7 +144,7 @@ FULL: dict[str, tuple[pa.DataType, Any]] = {
     "partition", [(), ("day(instant)", "year(at)", "truncate(10, price)"), ("price", "raw", "coded", "clock", "day")]
 )
 def test_types_make_the_round_trip_from_source_to_table(
-    new_lab: Callable[..., Lab], partition: tuple[str, ...]
+    new_lab: Callable[..., TableLab], partition: tuple[str, ...]
 ) -> None:
     schema = pa.schema([("id", pa.int64()), *((name, kind) for name, (kind, _) in FULL.items())])
     expected = [{"id": 1} | {name: value for name, (_, value) in FULL.items()}, dict.fromkeys(schema.names) | {"id": 2}]
@@ -235,7 +160,7 @@ def test_types_make_the_round_trip_from_source_to_table(
 
 
 @pytest.mark.slow
-def test_new_columns_are_added_in_the_commit_that_has_them(new_lab: Callable[..., Lab]) -> None:
+def test_new_columns_are_added_in_the_commit_that_has_them(new_lab: Callable[..., TableLab]) -> None:
     lab = new_lab()
     one = pa.table({"id": [1], "tags": pa.array([["a"]])})
     assert typed(lab, one)["status"] == "committed"
@@ -250,7 +175,7 @@ def test_new_columns_are_added_in_the_commit_that_has_them(new_lab: Callable[...
     assert "column 'id' is int64 and would be double" in typed(lab, wrong)["detail"]
 
 
-def test_columns_are_widened_by_the_rule_and_narrower_ones_still_fit(new_lab: Callable[..., Lab]) -> None:
+def test_columns_are_widened_by_the_rule_and_narrower_ones_still_fit(new_lab: Callable[..., TableLab]) -> None:
     lab = new_lab(schema_rule="widen")
     narrow = pa.table({"id": pa.array([1], pa.int16()), "price": pa.array([Decimal("1.5")], pa.decimal128(5, 1))})
     wide = pa.table(
@@ -262,26 +187,9 @@ def test_columns_are_widened_by_the_rule_and_narrower_ones_still_fit(new_lab: Ca
         assert iceberg_of(lab, "typed").scan().to_arrow().to_pylist() == one.to_pylist()
 
 
-def test_merged_rows_are_there_once_and_refuse_rewind(new_lab: Callable[..., Lab]) -> None:
-    table = replace(A, extract=ExtractKind.SNAPSHOT_APPEND)
-    lab = new_lab(table, merge=True)
-    lab.run(request=up_to(5))
-    lab.run()
-    assert rows(lab, table) == table.all_rows()
-    with pytest.raises(ConfigurationError, match="merged"):
-        lab.admin.rewind("a", LongWatermark(4), "read it again")
-
-
-def test_a_key_of_the_dataset_is_part_of_one_name(new_lab: Callable[..., Lab]) -> None:
-    table = replace(A, urn="main.a")
-    lab = new_lab(table)
-    lab.run()
-    assert rows(lab, replace(table, urn="main__a")) == table.all_rows()
-
-
 @pytest.mark.parametrize("kind", [pa.uint64(), pa.timestamp("ns"), pa.duration("us"), pa.list_(pa.uint64())], ids=str)
 def test_columns_that_iceberg_does_not_hold_are_refused_by_name_where_it_is_planned(
-    new_lab: Callable[..., Lab], kind: pa.DataType
+    new_lab: Callable[..., TableLab], kind: pa.DataType
 ) -> None:
     lab = new_lab()
     report = typed(lab, pa.schema([("id", pa.int64()), ("odd", kind), ("other", kind)]).empty_table())
@@ -332,12 +240,9 @@ def test_the_page_on_sinks_declares_a_sink_that_can_be() -> None:
 
 
 def test_a_password_of_the_catalog_is_in_no_record_and_no_error(tmp_path: Path) -> None:
-    class Unreachable:
-        def uri(self, conn_id: str) -> str:
-            return "postgres://ann:hunter2secret@127.0.0.1:9/lake?warehouse=file%3A%2F%2F%2Fx"
-
-    lab = Lab(tmp_path / "work", A, connections=Unreachable())
-    lab.ingestion = replace(lab.ingestion, sink=IcebergSink("lake_catalog", "raw.{dataset}", str(tmp_path / "work")))
+    unreachable = "postgres://ann:hunter2secret@127.0.0.1:9/lake?warehouse=file%3A%2F%2F%2Fx"
+    lab = TableLab(tmp_path / "work", Iceberg({"lake_catalog": unreachable}), A)
+    lab.declare(table="raw.{dataset}")
     detail = ""
     try:
         detail = lab.run()["a"].detail

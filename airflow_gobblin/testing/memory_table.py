@@ -19,14 +19,11 @@ import pyarrow.parquet as pq
 
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import NotFoundError, TableError, TableMovedError
-from airflow_gobblin.model.naming import dataset_key
-from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.table import DataFile, Mark, Owner
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import digest, record
-from airflow_gobblin.model.work import Dataset, StagedFile, UnitResult
-from airflow_gobblin.rows.sinks.tables import SchemaRules, named, rule_of, rules_of
-from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.model.work import Dataset, StagedFile
+from airflow_gobblin.rows.sinks.tables import SchemaRules, SinkOfTables, named, rules_of
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField, SchemaRule
@@ -338,7 +335,7 @@ def _merged(entries: list[_Entry], added: list[_Entry], merge: Merge) -> list[_E
 
 @record("memory_table_sink")
 @dataclass(frozen=True)
-class MemoryTableSink:
+class MemoryTableSink(SinkOfTables):
     """The sink of a table in memory, whose data files are Parquet.
 
     :param workspace: the target root of the ingestion.
@@ -360,18 +357,9 @@ class MemoryTableSink:
         object.__setattr__(self, "schema_rule", rules_of(self.schema_rule))
 
     @property
-    def target(self) -> str:
-        """The workspace."""
-        return self.workspace
-
-    @property
     def connection_ids(self) -> tuple[str, ...]:
         """None."""
         return ()
-
-    def folder(self, dataset: Dataset) -> str:
-        """Return the folder of its dead letters."""
-        return dataset_key(dataset.urn)
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         """Return the columns as they are: it holds all."""
@@ -385,10 +373,6 @@ class MemoryTableSink:
         """Return none."""
         return ()
 
-    def rule_of(self, dataset: Dataset) -> SchemaRule:
-        """Return what may change of its table's columns."""
-        return rule_of(self.schema_rule, dataset.urn)
-
     def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
         """Return that it does: rows have no types here."""
         return True
@@ -396,10 +380,6 @@ class MemoryTableSink:
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> _MemoryTableWriter:
         """Start a unit's data file."""
         return _MemoryTableWriter(schema, files, staged, published)
-
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        """Yield nothing: the table's own step publishes."""
-        return iter(())
 
 
 class _MemoryTableWriter:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,18 +38,20 @@ A = Table(URN, ExtractKind.APPEND_ONLY, 12)
 S = Table("main.s", ExtractKind.SNAPSHOT_ONLY, 4)
 NewLab = Callable[..., TableLab]
 
-ICEBERG = pytest.param("iceberg", marks=pytest.mark.slow)
-WITH_FILES = ["files in memory", "delta", ICEBERG, "iceberg on versitygw"]
-in_memory = pytest.mark.parametrize("table_lab", ["memory", "files in memory"], indirect=True)
-where_files_stay = pytest.mark.parametrize("table_lab", WITH_FILES, indirect=True)
-everywhere = pytest.mark.parametrize("table_lab", ["memory", "postgres", "iceberg_rest", *WITH_FILES], indirect=True)
+ON_A_DISK = ("files in memory", "delta", pytest.param("iceberg", marks=pytest.mark.slow))
+IN_S3 = "iceberg on versitygw"
+
+
+def formats(*chosen: Any) -> pytest.MarkDecorator:
+    """Repeat a test with these formats."""
+    return pytest.mark.parametrize("table_lab", [*chosen], indirect=True)
 
 
 def first(end: int) -> Counter[str]:
     return Counter(A.row(n) for n in range(end))
 
 
-@everywhere
+@formats("memory", *ON_A_DISK, "iceberg_rest", "postgres")
 def test_runs_append_to_a_table_once_each(table_lab: NewLab) -> None:
     lab = table_lab(A)
     assert lab.run(request=up_to(5))[URN].rows == 5
@@ -68,7 +71,7 @@ def test_a_snapshot_takes_the_place_of_all(table_lab: NewLab) -> None:
     assert lab.run(replace(S, rows=0, version=2))[S.urn].status in ("committed", "idle")
 
 
-@everywhere
+@formats("memory", *ON_A_DISK, IN_S3, "iceberg_rest", "postgres")
 def test_a_backfill_that_replaces_and_a_rewind_take_units_out_by_one_commit(table_lab: NewLab) -> None:
     lab = table_lab(A)
     lab.run()
@@ -98,7 +101,7 @@ def test_merged_rows_are_there_once_and_refuse_rewind_and_replace_by_name(table_
     assert "merged" in lab.run(request=RunRequest("again", 8, (URN,), 4, True))[URN].detail
 
 
-@everywhere
+@formats("memory", *ON_A_DISK, "iceberg_rest", "postgres")
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_run_that_died_before_or_after_its_commit_is_finished_by_the_next(table_lab: NewLab, committed: bool) -> None:
     lab = table_lab(A)
@@ -116,7 +119,7 @@ def test_a_run_that_died_before_or_after_its_commit_is_finished_by_the_next(tabl
     assert lab.table_rows(URN) == A.all_rows()
 
 
-@everywhere
+@formats("memory", *ON_A_DISK, IN_S3, "iceberg_rest", "postgres")
 def test_an_abandoned_slot_is_fenced_and_read_again(table_lab: NewLab) -> None:
     lab = table_lab(A)
     lab.run(request=up_to(4))
@@ -146,7 +149,7 @@ def test_a_slot_whose_commit_is_done_can_not_be_abandoned(table_lab: NewLab) -> 
     assert lab.table_rows(URN) == A.all_rows()
 
 
-@in_memory
+@formats("memory", "files in memory")
 def test_the_mark_follows_the_chain_when_it_was_trimmed_too(table_lab: NewLab) -> None:
     lab = table_lab(A)
     for end in (3, 6, 9):
@@ -171,7 +174,7 @@ def test_a_dropped_table_stops_its_dataset_by_name_and_no_other(table_lab: NewLa
     assert lab.table_rows(S.urn) == replace(S, version=1).all_rows()
 
 
-@in_memory
+@formats("memory", "files in memory")
 def test_a_sweep_that_was_interrupted_is_completed(table_lab: NewLab) -> None:
     """It had removed the lists of a slot that is done, and not yet its plan."""
     lab = table_lab(A)
@@ -186,7 +189,7 @@ def test_a_sweep_that_was_interrupted_is_completed(table_lab: NewLab) -> None:
     assert lab.table_rows(URN) == A.all_rows()
 
 
-@where_files_stay
+@formats(*ON_A_DISK)
 def test_data_files_of_an_attempt_that_comes_after_the_sweep_are_removed(table_lab: NewLab) -> None:
     lab = table_lab(A)
     opened = lab.opened(A)
@@ -203,7 +206,7 @@ def test_data_files_of_an_attempt_that_comes_after_the_sweep_are_removed(table_l
     assert lab.table_rows(URN) == A.all_rows()
 
 
-@where_files_stay
+@formats(*ON_A_DISK, IN_S3)
 def test_only_data_files_that_a_commit_named_are_left(table_lab: NewLab) -> None:
     """At the table's location: of a slot that is done those on its lists, of any other none."""
     lab = table_lab(A)
@@ -227,7 +230,7 @@ def test_only_data_files_that_a_commit_named_are_left(table_lab: NewLab) -> None
     assert lab.table_rows(URN) == more.all_rows()
 
 
-@in_memory
+@formats("memory", "files in memory")
 def test_a_pending_commit_is_shown_with_its_status(table_lab: NewLab) -> None:
     lab = table_lab(A)
     opened, _ = lab.decide(A)

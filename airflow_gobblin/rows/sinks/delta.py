@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import MIB, Dataset, UnitResult
+from airflow_gobblin.model.work import MIB, Dataset
 from airflow_gobblin.rows.sinks.base import TableWriter
-from airflow_gobblin.rows.sinks.tables import SchemaRules, named, rule_of, rules_of
-from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.rows.sinks.tables import SchemaRules, SinkOfTables, check_lake, named, open_data_files, rules_of
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.tables.delta import MERGED_BYTES, DeltaLakeTable
 from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
@@ -20,12 +17,10 @@ from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_gobblin.model.plan import Plan
-
 
 @record("delta_sink")
 @dataclass(frozen=True)
-class DeltaSink:
+class DeltaSink(SinkOfTables):
     """A writer of Delta tables, one a dataset. A table is made where there is none; each slot is one commit to it.
 
     :param location: the folder of the table: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`, in which
@@ -54,18 +49,10 @@ class DeltaSink:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "schema_rule", rules_of(self.schema_rule))
         DeltaLakeTable(named(self.location, "dataset"))
-        if self.file_bytes <= 0 or not 1 <= self.compression_level <= 22:
-            cause = "file_bytes or compression_level is out of its range"
-        elif len(set(self.partition)) < len(self.partition):
-            cause = "it names a partition column twice"
-        else:
-            return
-        raise ConfigurationError(operation="use", subject=f"DeltaSink({self.location!r})", cause=cause)
-
-    @property
-    def target(self) -> str:
-        """The workspace."""
-        return self.workspace
+        subject = f"DeltaSink({self.location!r})"
+        check_lake(self, subject)
+        if len(set(self.partition)) < len(self.partition):
+            raise ConfigurationError(operation="use", subject=subject, cause="it names a partition column twice")
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
@@ -76,10 +63,6 @@ class DeltaSink:
     def merged_bytes(self) -> int:
         """What a worker merges in memory."""
         return MERGED_BYTES
-
-    def folder(self, dataset: Dataset) -> str:
-        """Return the dataset's folder in the workspace: of its dead letters."""
-        return dataset_key(dataset.urn)
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         """Return the columns as Delta holds them.
@@ -102,32 +85,13 @@ class DeltaSink:
         """Return the columns that a new table is partitioned by."""
         return self._fields
 
-    def rule_of(self, dataset: Dataset) -> SchemaRule:
-        """Return what may change of its table's columns."""
-        return rule_of(self.schema_rule, dataset.urn)
-
     def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
         """Return that it can't: deltalake writes to no table with the feature that widens types."""
         return False
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> TableWriter:
         """Start the data files of a unit, where they stay."""
-        from airflow_gobblin.rows.sinks.table_files import TableFiles
-
-        return TableFiles(
-            schema,
-            files,
-            staged,
-            published,
-            partition=self._fields,
-            file_bytes=self.file_bytes,
-            compression_level=self.compression_level,
-            sort=[(column, True) for column in self.sort],
-        )
-
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        """Yield nothing: the table's own step publishes."""
-        return iter(())
+        return open_data_files(self, self._fields, schema, files, staged, published)
 
     @property
     def _fields(self) -> tuple[PartitionField, ...]:

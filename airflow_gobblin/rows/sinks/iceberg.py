@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
-from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import MIB, Dataset, UnitResult
-from airflow_gobblin.rows.sinks.tables import SchemaRules, named, rule_of, rules_of
-from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.model.work import MIB, Dataset
+from airflow_gobblin.rows.sinks.tables import SchemaRules, SinkOfTables, check_lake, named, open_data_files, rules_of
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.locations import object_location
 from airflow_gobblin.tables.iceberg import MERGED_BYTES, IcebergTable
@@ -21,13 +18,12 @@ from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.rows.sinks.table_files import TableFiles
 
 
 @record("iceberg_sink")
 @dataclass(frozen=True)
-class IcebergSink:
+class IcebergSink(SinkOfTables):
     """A writer of tables of an Iceberg catalog, one a dataset. A table is made where there is none; each slot is one snapshot.
 
     :param catalog: an Airflow connection to the catalog: of type `iceberg` to a REST catalog, of type `postgres` or `sqlite` to
@@ -63,18 +59,14 @@ class IcebergSink:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "schema_rule", rules_of(self.schema_rule))
         parse_partition(self.partition)
-        cause = ""
-        if self.file_bytes <= 0 or not 1 <= self.compression_level <= 22:
-            cause = "file_bytes or compression_level is out of its range"
-        elif "." not in self.table or not all(named(self.table, "x").split(".")):
-            cause = "its table has no namespace, or an empty name: write it as 'namespace.{dataset}'"
-        if cause:
-            raise ConfigurationError(operation="use", subject=f"IcebergSink(table={self.table!r})", cause=cause)
-
-    @property
-    def target(self) -> str:
-        """The workspace."""
-        return self.workspace
+        subject = f"IcebergSink(table={self.table!r})"
+        check_lake(self, subject)
+        if "." not in self.table or not all(named(self.table, "x").split(".")):
+            raise ConfigurationError(
+                operation="use",
+                subject=subject,
+                cause="its table has no namespace, or an empty name: write it as 'namespace.{dataset}'",
+            )
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
@@ -85,10 +77,6 @@ class IcebergSink:
     def merged_bytes(self) -> int:
         """What a worker merges in memory."""
         return MERGED_BYTES
-
-    def folder(self, dataset: Dataset) -> str:
-        """Return the dataset's folder in the workspace: of its dead letters."""
-        return dataset_key(dataset.urn)
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         """Return the columns as Iceberg holds them.
@@ -128,10 +116,6 @@ class IcebergSink:
         """Return what its table is partitioned by."""
         return parse_partition(self.partition)
 
-    def rule_of(self, dataset: Dataset) -> SchemaRule:
-        """Return what may change of its table's columns."""
-        return rule_of(self.schema_rule, dataset.urn)
-
     def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
         """Return that it can: each wider type of one kind is also wider by the format, and any column may take nulls."""
         return True
@@ -142,23 +126,10 @@ class IcebergSink:
         :param staged: their folder.
         :param published: the unit's id.
         """
-        from airflow_gobblin.rows.sinks.table_files import TableFiles
         from airflow_gobblin.tables.arrow.iceberg_types import bare, has_ids
 
-        return TableFiles(
-            schema if has_ids(schema) else bare(schema),  # a reader goes by the ids, if there are any
-            files,
-            staged,
-            published,
-            partition=parse_partition(self.partition),
-            file_bytes=self.file_bytes,
-            compression_level=self.compression_level,
-            sort=[(column, True) for column in self.sort],
-        )
-
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        """Yield nothing: the table's own step publishes."""
-        return iter(())
+        columns = schema if has_ids(schema) else bare(schema)  # a reader goes by the ids, if there are any
+        return open_data_files(self, parse_partition(self.partition), columns, files, staged, published)
 
     @property
     def _storage(self) -> str | None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.model.work import MIB, Dataset, UnitResult
-from airflow_gobblin.rows.sinks.tables import SchemaRules, named, rule_of, rules_of
-from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.model.work import MIB, Dataset
+from airflow_gobblin.rows.sinks.tables import SchemaRules, SinkOfTables, named, rules_of
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
 from airflow_gobblin.tables.postgres import DEFAULT_SCHEMA, PostgresTable
@@ -19,13 +16,12 @@ from airflow_gobblin.tables.postgres import DEFAULT_SCHEMA, PostgresTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.rows.sinks.table_files import TableFiles
 
 
 @record("postgres_sink")
 @dataclass(frozen=True)
-class PostgresSink:
+class PostgresSink(SinkOfTables):
     """A writer of tables in a PostgreSQL database.
 
     :param conn_id: an Airflow connection to the database.
@@ -55,11 +51,6 @@ class PostgresSink:
             )
 
     @property
-    def target(self) -> str:
-        """The workspace."""
-        return self.workspace
-
-    @property
     def connection_ids(self) -> tuple[str, ...]:
         """The one to the database."""
         return (self.conn_id,)
@@ -67,10 +58,6 @@ class PostgresSink:
     @property
     def merged_bytes(self) -> None:
         """No bound: the server merges."""
-
-    def folder(self, dataset: Dataset) -> str:
-        """Return the folder of a dataset's dead letters."""
-        return dataset_key(dataset.urn)
 
     def table_of(self, dataset: Dataset) -> PostgresTable:
         """Return a dataset's table."""
@@ -83,10 +70,6 @@ class PostgresSink:
     def partition_of(self, dataset: Dataset) -> tuple[PartitionField, ...]:
         """Return none: a table is partitioned by who creates it."""
         return ()
-
-    def rule_of(self, dataset: Dataset) -> SchemaRule:
-        """Return what may change of its table's columns."""
-        return rule_of(self.schema_rule, dataset.urn)
 
     def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
         """Return whether PostgreSQL can: it takes nulls, and converts a column to a type that loses nothing."""
@@ -112,7 +95,3 @@ class PostgresSink:
         from airflow_gobblin.rows.sinks.table_files import TableFiles
 
         return TableFiles(schema, files, staged, published, file_bytes=self.file_bytes)
-
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        """Yield nothing: the table's own step publishes."""
-        return iter(())

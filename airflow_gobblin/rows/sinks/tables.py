@@ -1,15 +1,30 @@
-"""What the sinks of tables have in common: their tables' names, and the rules of their columns. Light to import, as sinks are."""
+"""What the sinks of tables have in common: workspaces, tables' names, rules of columns, and, in a lake, data files that stay.
+
+Light to import, as sinks are.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
-from airflow_gobblin.model.naming import table_key
-from airflow_gobblin.tables.port import SchemaRule
+from airflow_gobblin.model.naming import dataset_key, table_key
+from airflow_gobblin.model.work import Dataset, UnitResult
+from airflow_gobblin.steps.base import CommitStep
+from airflow_gobblin.storage.files.base import Files
+from airflow_gobblin.tables.port import PartitionField, SchemaRule
 
-__all__ = ["SchemaRules", "named", "rule_of", "rules_of"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_gobblin.model.plan import Plan
+    from airflow_gobblin.rows.sinks.delta import DeltaSink
+    from airflow_gobblin.rows.sinks.iceberg import IcebergSink
+    from airflow_gobblin.rows.sinks.table_files import TableFiles
+
+__all__ = ["SchemaRules", "SinkOfTables", "check_lake", "named", "open_data_files", "rules_of"]
 
 SchemaRules = SchemaRule | Mapping[str, SchemaRule]
 """One rule for the tables of all datasets; or one by a dataset's URN, where others have `SchemaRule.REFUSE`."""
@@ -53,6 +68,68 @@ def rules_of(given: SchemaRules | str | Mapping[str, str]) -> SchemaRules:
         ) from error
 
 
-def rule_of(rules: SchemaRules, urn: str) -> SchemaRule:
-    """Return the rule of a dataset."""
-    return rules if isinstance(rules, SchemaRule) else rules.get(urn, SchemaRule.REFUSE)
+class SinkOfTables:
+    """The part of a `TableSink` that is the same for every format.
+
+    :ivar workspace: the target root: where plans, claims and dead letters are.
+    :ivar schema_rule: what may change of the tables' columns.
+    """
+
+    workspace: str
+    schema_rule: SchemaRules
+
+    @property
+    def target(self) -> str:
+        """The workspace."""
+        return self.workspace
+
+    def folder(self, dataset: Dataset) -> str:
+        """Return the dataset's folder in the workspace: of its dead letters."""
+        return dataset_key(dataset.urn)
+
+    def rule_of(self, dataset: Dataset) -> SchemaRule:
+        """Return what may change of its table's columns."""
+        rules = self.schema_rule
+        return rules if isinstance(rules, SchemaRule) else rules.get(dataset.urn, SchemaRule.REFUSE)
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
+        """Yield nothing: the table's own step publishes."""
+        return iter(())
+
+
+def check_lake(sink: IcebergSink | DeltaSink, subject: str) -> None:
+    """Check what a sink says of its data files.
+
+    :param subject: the sink, in the words of errors.
+    :raises ConfigurationError: a number is out of its range.
+    """
+    if sink.file_bytes <= 0 or not 1 <= sink.compression_level <= 22:
+        raise ConfigurationError(
+            operation="use", subject=subject, cause="file_bytes or compression_level is out of its range"
+        )
+
+
+def open_data_files(
+    sink: IcebergSink | DeltaSink,
+    partition: Sequence[PartitionField],
+    schema: pa.Schema,
+    files: Files,
+    folder: str,
+    unit: str,
+) -> TableFiles:
+    """Start the data files of a unit, where they stay.
+
+    :param folder: their folder.
+    """
+    from airflow_gobblin.rows.sinks.table_files import TableFiles
+
+    return TableFiles(
+        schema,
+        files,
+        folder,
+        unit,
+        partition=partition,
+        file_bytes=sink.file_bytes,
+        compression_level=sink.compression_level,
+        sort=[(column, True) for column in sink.sort],
+    )

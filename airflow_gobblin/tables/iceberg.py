@@ -56,6 +56,7 @@ _TRANSFORM = re.compile(r"(?P<name>\w+)(?:\[(?P<width>\d+)\])?")
 _SQL_TYPES = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 _HIVE_TYPES = ("hive_metastore", "hive_cli", "hiveserver2")
 _ONLY = "Use a REST catalog, or pyiceberg's SQL catalog."
+_REACH = "See that the catalog and the store of its tables can be reached, and that their connections may do this."
 
 
 @record("iceberg_table")
@@ -200,7 +201,7 @@ def _as_table_error(operation: str, subject: str) -> Iterator[None]:
     except GobblinError:
         raise
     except Exception as error:  # of a catalog, a driver, a file system
-        raise TableError(operation=operation, subject=subject, cause=error) from error
+        raise TableError(operation=operation, subject=subject, cause=error, hint=_REACH) from error
 
 
 class OpenIcebergTable:

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.tables.formats import format_of
+from tests.tables.formats import EACH, format_of
 from tests.tables.labs import TableLab
 
 
-@pytest.fixture(
-    params=["memory", "files in memory", "delta", pytest.param("iceberg", marks=pytest.mark.slow), "postgres"]
-)
+@pytest.fixture(params=EACH)
 def table_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., TableLab]:
     """Return a function that makes an ingestion into tables; the test is repeated with each format."""
     form = format_of(request.param, tmp_path / "tables", request.getfixturevalue)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import duckdb
 import psycopg
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_gobblin.rows.sinks.delta import DeltaSink
@@ -25,7 +26,13 @@ from airflow_gobblin.testing.memory_table import MemoryTable, MemoryTableSink
 from tests.protocol.rows import SCHEMA
 from tests.services.s3 import CONNECTION, S3Access
 
-__all__ = ["Delta", "Format", "Iceberg", "Memory", "Postgres", "format_of"]
+__all__ = ["EACH", "ON_A_DISK", "Delta", "Format", "Iceberg", "Memory", "Postgres", "format_of", "formats"]
+
+
+ON_A_DISK = ("files in memory", "delta", pytest.param("iceberg", marks=pytest.mark.slow))
+"""Formats whose data files stay, in a folder."""
+EACH = ("memory", *ON_A_DISK, "postgres")
+"""Every format once."""
 
 
 class Format(Protocol):
@@ -315,3 +322,8 @@ def format_of(name: str, folder: Path, service: Callable[[str], Any]) -> Format:
         case "postgres":
             return Postgres(service("postgres_database"))
     raise ValueError(name)
+
+
+def formats(*chosen: Any) -> pytest.MarkDecorator:
+    """Repeat a test, of fixture `table_lab`, with these formats only."""
+    return pytest.mark.parametrize("table_lab", [*chosen], indirect=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -25,7 +25,7 @@ from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.testing.files import write
 from tests.protocol.rows import Table
 from tests.services.processes import free_port
-from tests.tables.formats import Delta, Postgres
+from tests.tables.formats import Delta, Iceberg, Postgres, formats
 from tests.tables.labs import TableLab
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
@@ -50,8 +50,23 @@ def only_b(lab: TableLab, *texts: str) -> None:
     assert lab.journal.history("a").pending is None
 
 
-def warehouse(url: str) -> SparkConnections:
-    return SparkConnections({"warehouse": url})
+def as_user(name: str, url: str) -> str:
+    """Return the URL of a database as one of its users has it, whose password is `secret`."""
+    place = urlsplit(url)
+    return place._replace(netloc=f"{name}:secret@{place.hostname}:{place.port}").geturl()
+
+
+def catalog_of(url: str, folder: Path) -> str:
+    """Return the connection of a catalog of Iceberg tables in a database."""
+    return f"{url}?warehouse={quote(f'file://{folder}/lake', safe='')}"
+
+
+def unreachable(lab: TableLab) -> SparkConnections:
+    """Return the connections of a lab, to servers that aren't there."""
+    nowhere = f"nobody:secret@127.0.0.1:{free_port()}"
+    return SparkConnections(
+        {name: urlsplit(uri)._replace(netloc=nowhere).geturl() for name, uri in lab.format.uris.items()}
+    )
 
 
 def mended(lab: TableLab) -> None:
@@ -126,13 +141,14 @@ def test_a_staged_file_that_is_gone_is_named_and_the_other_datasets_are_done(tab
     assert lab.table_rows("a") == A.all_rows()
 
 
-def test_a_database_that_can_not_be_reached_is_named(tmp_path: Path, postgres_database: str) -> None:
-    lab = TableLab(tmp_path / "work", Postgres(postgres_database), A, B)
-    reached, lab.connections = lab.connections, warehouse(f"postgresql://nobody:secret@127.0.0.1:{free_port()}/none")
+@formats("postgres", "iceberg_rest")
+def test_a_server_that_can_not_be_reached_is_named(table_lab: NewLab) -> None:
+    lab = table_lab(A, B)
+    reached, lab.connections = lab.connections, unreachable(lab)
     with pytest.raises(TableError) as told:
         lab.run()
-    assert 'table "raw"."a" of connection \'warehouse\'' in str(told.value)
-    assert "See that the server of the connection can be reached" in str(told.value)
+    for text in (lab.table("a").name, "See that the", "can be reached"):
+        assert text in str(told.value)
     assert "secret" not in str(told.value)
     assert lab.journal.history("a").state.head == 0
     lab.connections = reached
@@ -140,18 +156,36 @@ def test_a_database_that_can_not_be_reached_is_named(tmp_path: Path, postgres_da
     assert lab.table_rows("a") == A.all_rows()
 
 
-def test_a_database_that_goes_away_before_the_commit_leaves_it_to_the_next_run(
-    tmp_path: Path, postgres_database: str
-) -> None:
-    lab = TableLab(tmp_path / "work", Postgres(postgres_database), A)
+@formats("postgres", "iceberg_rest")
+def test_a_server_that_goes_away_before_the_commit_leaves_it_to_the_next_run(table_lab: NewLab) -> None:
+    lab = table_lab(A)
     _, plan = lab.decide(A)
-    reached, lab.connections = lab.connections, warehouse(f"postgresql://127.0.0.1:{free_port()}/none")
+    reached, lab.connections = lab.connections, unreachable(lab)
     for pack in plan.packs:
         (report,) = execute_commit_steps(lab.opened(), plan, pack)
         assert report.status != "committed"
-        assert 'table "raw"."a"' in report.detail
+        assert lab.table("a").name in report.detail
     lab.connections = reached
     assert lab.table_rows("a") == {}
+    lab.run()
+    assert lab.table_rows("a") == A.all_rows()
+
+
+def test_a_catalog_that_may_not_be_written_to_is_named(tmp_path: Path, postgres_database: str) -> None:
+    lab = TableLab(tmp_path / "work", Iceberg({"lake_catalog": catalog_of(postgres_database, tmp_path)}), A, B)
+    lab.run(replace(A, urn="c"))  # makes the catalog's tables
+    Postgres(postgres_database).sql(
+        "DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN PASSWORD 'secret';"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"
+    )
+    may = lab.connections
+    lab.connections = SparkConnections({"lake_catalog": catalog_of(as_user("reader", postgres_database), tmp_path)})
+    with pytest.raises(TableError) as told:
+        lab.run(A, B)
+    for text in (lab.table("a").name, "permission denied", "that their connections may do this"):
+        assert text in str(told.value)
+    assert "secret" not in str(told.value)
+    lab.connections = may
     lab.run()
     assert lab.table_rows("a") == A.all_rows()
 
@@ -162,13 +196,12 @@ def test_a_table_that_may_not_be_written_to_is_named_and_the_other_datasets_are_
     database = Postgres(postgres_database)
     lab = TableLab(tmp_path / "work", database, A, B)
     database.sql("DROP ROLE IF EXISTS writer_of_b")
-    database.sql("CREATE ROLE writer_of_b LOGIN PASSWORD 'x'")
+    database.sql("CREATE ROLE writer_of_b LOGIN PASSWORD 'secret'")
     lab.run(replace(A, urn="c"))  # makes the tables of marks
     database.sql("GRANT USAGE, CREATE ON SCHEMA raw TO writer_of_b; GRANT USAGE ON SCHEMA _gobblin TO writer_of_b")
     database.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA _gobblin TO writer_of_b")
     database.sql("CREATE TABLE raw.a (row text NOT NULL); GRANT SELECT ON raw.a TO writer_of_b")
-    place = urlsplit(postgres_database)
-    lab.connections = warehouse(place._replace(netloc=f"writer_of_b:x@{place.hostname}:{place.port}").geturl())
+    lab.connections = SparkConnections({"warehouse": as_user("writer_of_b", postgres_database)})
     reports = lab.run(A, B)
     for text in ('table "raw"."a" of connection', "permission denied", "Grant its user that"):
         assert text in reports["a"].detail
@@ -194,10 +227,12 @@ def test_a_column_of_a_reserved_name_is_named(tmp_path: Path, postgres_database:
     assert not lab.journal.history("a").state.live
 
 
-def test_a_partition_that_delta_lacks_is_named(tmp_path: Path) -> None:
-    lab = TableLab(tmp_path / "work", Delta(tmp_path / "tables"), A)
+@pytest.mark.slow
+@formats("delta", "iceberg")
+def test_a_partition_that_the_format_lacks_is_named(table_lab: NewLab) -> None:
+    lab = table_lab(A)
     lab.declare(partition=("day(row)",))
-    expect(lab.run()["a"], "day(row)", "Partition it otherwise")
+    expect(lab.run()["a"], "day(row)", "otherwise" if isinstance(lab.format, Delta) else "Use another transform")
     assert not lab.journal.history("a").state.live
 
 

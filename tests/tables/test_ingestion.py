@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,6 +30,7 @@ from airflow_gobblin.steps.base import StepStatus
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.testing.memory_table import MemoryTableSink
 from tests.protocol.rows import LineSink, RowSource, Table
+from tests.tables.formats import EACH, ON_A_DISK, formats
 from tests.tables.labs import TableLab, up_to
 
 URN = "main.a"
@@ -38,20 +38,14 @@ A = Table(URN, ExtractKind.APPEND_ONLY, 12)
 S = Table("main.s", ExtractKind.SNAPSHOT_ONLY, 4)
 NewLab = Callable[..., TableLab]
 
-ON_A_DISK = ("files in memory", "delta", pytest.param("iceberg", marks=pytest.mark.slow))
 IN_S3 = "iceberg on versitygw"
-
-
-def formats(*chosen: Any) -> pytest.MarkDecorator:
-    """Repeat a test with these formats."""
-    return pytest.mark.parametrize("table_lab", [*chosen], indirect=True)
 
 
 def first(end: int) -> Counter[str]:
     return Counter(A.row(n) for n in range(end))
 
 
-@formats("memory", *ON_A_DISK, "iceberg_rest", "postgres")
+@formats(*EACH, "iceberg_rest")
 def test_runs_append_to_a_table_once_each(table_lab: NewLab) -> None:
     lab = table_lab(A)
     assert lab.run(request=up_to(5))[URN].rows == 5
@@ -71,7 +65,7 @@ def test_a_snapshot_takes_the_place_of_all(table_lab: NewLab) -> None:
     assert lab.run(replace(S, rows=0, version=2))[S.urn].status in ("committed", "idle")
 
 
-@formats("memory", *ON_A_DISK, IN_S3, "iceberg_rest", "postgres")
+@formats(*EACH, "iceberg_rest", IN_S3)
 def test_a_backfill_that_replaces_and_a_rewind_take_units_out_by_one_commit(table_lab: NewLab) -> None:
     lab = table_lab(A)
     lab.run()
@@ -101,7 +95,7 @@ def test_merged_rows_are_there_once_and_refuse_rewind_and_replace_by_name(table_
     assert "merged" in lab.run(request=RunRequest("again", 8, (URN,), 4, True))[URN].detail
 
 
-@formats("memory", *ON_A_DISK, "iceberg_rest", "postgres")
+@formats(*EACH, "iceberg_rest")
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_run_that_died_before_or_after_its_commit_is_finished_by_the_next(table_lab: NewLab, committed: bool) -> None:
     lab = table_lab(A)
@@ -119,7 +113,7 @@ def test_a_run_that_died_before_or_after_its_commit_is_finished_by_the_next(tabl
     assert lab.table_rows(URN) == A.all_rows()
 
 
-@formats("memory", *ON_A_DISK, IN_S3, "iceberg_rest", "postgres")
+@formats(*EACH, "iceberg_rest", IN_S3)
 def test_an_abandoned_slot_is_fenced_and_read_again(table_lab: NewLab) -> None:
     lab = table_lab(A)
     lab.run(request=up_to(4))

@@ -29,7 +29,7 @@ PROGRAMS = {
     "stage_state": ("--keys=20000",),
     "on_spark": ("--steps=400",),
     "pipelines": ("--rows=20000", "--versions=20"),
-    "delta_commit": ("--files=50",),
+    "table_commits": ("--files=50",),
     "postgres_commit": ("--rows=20000",),
     "postgres_to_tables": ("--rows=20000",),
     "table_merges": ("--rows=20000",),

@@ -1,6 +1,7 @@
 """PostgreSQL to tables, planning to commit: against our own run to Parquet, dlt's destinations, and Spark's JDBC and writers.
 
-Spark is started before. All have their rows in the table at the end, and their files on the disk.
+Spark is started before, and modules of ours are loaded, pyiceberg and deltalake too. All have their rows in the table at the
+end, and their files on the disk.
 
 python -m tests.benchmarks.postgres_to_tables --rounds 3
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from tests.benchmarks.measure import Contender, Once, alternately, program, reported
 from tests.benchmarks.peers import FOLDER, VERSIONS, jars, peers_python
-from tests.benchmarks.results import Row, Target, measure_and_keep, rows_of
+from tests.benchmarks.results import Row, Target, measure_kinds_and_keep, rows_of
 from tests.benchmarks.workload import COLUMNS, TABLE, orders_database
 from tests.services.postgres import Postgres
 
@@ -30,7 +31,6 @@ WRITERS = {
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
 }
 NAMES = {"delta": "a Delta table", "iceberg": "an Iceberg table", "postgres": "a table of PostgreSQL"}
-KINDS = ("delta", "postgres")
 
 
 def contenders(kind: str, url: str, rows: int, server: Postgres) -> list[Contender]:
@@ -62,27 +62,27 @@ def _into_a_new_database(server: Postgres, make: partial[Contender]) -> Contende
     return Contender(make.args[0], run)
 
 
-def measure(rounds: int, rows: int) -> list[Row]:
-    """The rows of this work."""
+def measure(kind: str, rounds: int, rows: int) -> list[Row]:
+    """The rows of a kind of table."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    command = f"python -m tests.benchmarks.postgres_to_tables --rounds {rounds} --rows {rows}"
-    found: list[Row] = []
     with (
         tempfile.TemporaryDirectory(dir=FOLDER) as folder,
         orders_database(Path(folder) / "postgres", rows) as (server, url),
     ):
-        for kind in KINDS:
-            figures = alternately(contenders(kind, url, rows, server), rounds, Path(folder) / "rounds" / kind)
-            whose = {one.who for one in figures}
-            targets = [Target(who, least) for who, least in ((PARQUET, 1 / 1.15), (DLT, 1), (SPARK, 1)) if who in whose]
-            work = f"PostgreSQL to {NAMES[kind]}, {rows:,} rows of {COLUMNS} columns, planning to commit"
-            writer = {} if kind not in WRITERS else {kind: WRITERS[kind].rpartition(":")[2]}
-            found += rows_of(work, figures, command, ours=OURS, targets=targets, versions={**VERSIONS, **writer})
-    return found
+        figures = alternately(contenders(kind, url, rows, server), rounds, Path(folder) / "rounds")
+    whose = {one.who for one in figures}
+    return rows_of(
+        f"PostgreSQL to {NAMES[kind]}, {rows:,} rows of {COLUMNS} columns, planning to commit",
+        figures,
+        f"python -m tests.benchmarks.postgres_to_tables --rounds {rounds} --rows {rows} --kinds {kind}",
+        ours=OURS,
+        targets=[Target(who, least) for who, least in ((PARQUET, 1 / 1.15), (DLT, 1), (SPARK, 1)) if who in whose],
+        versions={**VERSIONS, **({kind: WRITERS[kind].rpartition(":")[2]} if kind in WRITERS else {})},
+    )
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    measure_and_keep(__doc__, measure, words)
+    measure_kinds_and_keep(__doc__, measure, tuple(NAMES), words)
 
 
 if __name__ == "__main__":

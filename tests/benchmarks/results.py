@@ -31,6 +31,7 @@ __all__ = [
     "Target",
     "keep",
     "measure_and_keep",
+    "measure_kinds_and_keep",
     "merge",
     "readme_table",
     "rows_of",
@@ -142,13 +143,33 @@ def measure_and_keep(
     rows: int = 2_000_000,
 ) -> None:
     """The command line of a program over a table of rows. :param measure: given rounds and rows, its rows for the page."""
+    asked = _parser(description, rows).parse_args(words)
+    use_environment()
+    keep(measure(asked.rounds, asked.rows), asked.results)
+
+
+def measure_kinds_and_keep(
+    description: str | None,
+    measure: Callable[[str, int, int], Sequence[Row]],
+    kinds: Sequence[str],
+    words: Sequence[str] | None,
+    rows: int = 2_000_000,
+) -> None:
+    """The same of a program that has a work for each kind of table. :param measure: given a kind, rounds and rows."""
+    parser = _parser(description, rows)
+    parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds)
+    asked = parser.parse_args(words)
+    use_environment()
+    for kind in asked.kinds:
+        keep(measure(kind, asked.rounds, asked.rows), asked.results)
+
+
+def _parser(description: str | None, rows: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=rows)
     parser.add_argument("--results", type=Path, default=JSON)
-    asked = parser.parse_args(words)
-    use_environment()
-    keep(measure(asked.rounds, asked.rows), asked.results)
+    return parser
 
 
 def keep(rows: Sequence[Row], path: Path = JSON) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.benchmarks.measure import alternately, program, reported
 from tests.benchmarks.peers import FOLDER
-from tests.benchmarks.results import Row, Target, measure_and_keep, rows_of
+from tests.benchmarks.results import Row, Target, measure_kinds_and_keep, rows_of
 from tests.services.postgres import running_postgres
 
 OURS = "airflow_gobblin's merge"
@@ -30,27 +30,29 @@ SHARE = 100
 """Every so many-th row has a new version."""
 
 
-def measure(rounds: int, rows: int) -> list[Row]:
-    """The rows of this work."""
+def measure(kind: str, rounds: int, rows: int) -> list[Row]:
+    """The rows of a kind of table."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    found: list[Row] = []
-    command = f"python -m tests.benchmarks.table_merges --rounds {rounds} --rows {rows}"
+    library, versions = LIBRARIES[kind]
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, running_postgres(Path(folder)) as server:
-        for kind, (library, versions) in LIBRARIES.items():
-            url = server.create_database(f"{kind}_merges")
-            ours, peer = (
-                program(who, Path(sys.executable), "table_merge", url, kind=kind, way=way, rows=rows, share=SHARE)
-                for who, way in ((OURS, "ours"), (library, "library"))
-            )
-            contenders = [ours, reported(peer)]
-            figures = alternately(contenders, rounds, Path(folder) / "rounds" / kind)
-            work = f"Merge {-(-rows // SHARE):,} rows into {NAMES[kind]} of {rows:,}"
-            found += rows_of(work, figures, command, ours=OURS, targets=[Target(library, 1)], versions=versions)
-    return found
+        url = server.create_database(f"{kind}_merges")
+        ours, peer = (
+            program(who, Path(sys.executable), "table_merge", url, kind=kind, way=way, rows=rows, share=SHARE)
+            for who, way in ((OURS, "ours"), (library, "library"))
+        )
+        figures = alternately([ours, reported(peer)], rounds, Path(folder) / "rounds")
+    return rows_of(
+        f"Merge {-(-rows // SHARE):,} rows into {NAMES[kind]} of {rows:,}",
+        figures,
+        f"python -m tests.benchmarks.table_merges --rounds {rounds} --rows {rows} --kinds {kind}",
+        ours=OURS,
+        targets=[Target(library, 1)],
+        versions=versions,
+    )
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    measure_and_keep(__doc__, measure, words, rows=10_000_000)
+    measure_kinds_and_keep(__doc__, measure, tuple(NAMES), words, rows=10_000_000)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.ingestion import Ingestion
@@ -25,6 +26,7 @@ from airflow_gobblin.model.watermark import TimestampWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sinks.base import Sink
 from airflow_gobblin.rows.sinks.delta import DeltaSink
+from airflow_gobblin.rows.sinks.iceberg import IcebergSink
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
@@ -43,10 +45,10 @@ from tests.benchmarks.contenders.saying import TARGET, Laps, arguments, cpu_seco
 
 SHOP = "shop"
 """The id of the connection to the database."""
-
-
 WAREHOUSE = "warehouse"
 """The id of the connection to the tables of PostgreSQL."""
+CATALOG = "lake"
+"""The id of the connection to the catalog of Iceberg tables."""
 
 
 def ingestion(folder: str, table: str, key: str, kind: str = "parquet") -> Ingestion:
@@ -58,9 +60,18 @@ def ingestion(folder: str, table: str, key: str, kind: str = "parquet") -> Inges
 def _sink(folder: str, kind: str) -> Sink:
     if kind == "delta":
         return DeltaSink(f"{folder}/lake/{{dataset}}", f"{folder}/work")
+    if kind == "iceberg":
+        return IcebergSink(CATALOG, "shop.{dataset}", f"{folder}/work")
     if kind == "postgres":
         return PostgresSink(WAREHOUSE, "public.{dataset}", f"{folder}/work")
     return ParquetSink(f"{folder}/target")
+
+
+def _connections(folder: str, url: str, kind: str) -> SparkConnections:
+    """The connections that a sink of this kind takes, and the one to the database."""
+    catalog = f"sqlite://{folder}/catalog.db?warehouse={quote(f'file://{folder}/lake', safe='')}"
+    tables = {"postgres": {WAREHOUSE: os.environ.get(TARGET, "")}, "iceberg": {CATALOG: catalog}}
+    return SparkConnections({SHOP: url, **tables.get(kind, {})})
 
 
 def rows_of(opened: OpenJob, urn: str) -> int:
@@ -157,6 +168,15 @@ def import_drivers(_: int = 0) -> None:
     import_kinds()
 
 
+def import_library(kind: str) -> None:
+    """The library of a kind of sink, which planning would load. pyiceberg takes a second."""
+    if kind == "iceberg":
+        import pyiceberg.catalog.sql
+        import pyiceberg.io.pyarrow  # noqa: F401
+    elif kind == "delta":
+        import airflow_gobblin.tables.delta.table  # noqa: F401
+
+
 def shares(asked: Namespace, opened: OpenJob, run: RunPlan, connections: SparkConnections) -> list[_Share]:
     """The units of the only dataset, for two processes."""
     (dataset,) = run.packs[0].datasets
@@ -187,12 +207,12 @@ def load_from(job: Ingestion, table: str, since: str) -> None:
 
 def main() -> None:
     asked = arguments(folder="", table="", key="", spark="yes", since="never", remote="none", sink="parquet")
-    warehouse = {WAREHOUSE: os.environ[TARGET]} if asked.sink == "postgres" else {}
-    connections = SparkConnections({SHOP: asked.url, **warehouse})
+    connections = _connections(asked.folder, asked.url, asked.sink)
     job = ingestion(asked.folder, asked.table, asked.key, asked.sink)
     if asked.since != "never":
         load_from(job, asked.table, asked.since)
     import_drivers()
+    import_library(asked.sink)
     clock = Laps()
     opened = open_job(job, connections)
     run = create_work_units(opened, RunRequest("benchmark"))

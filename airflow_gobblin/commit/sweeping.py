@@ -10,15 +10,17 @@ import re
 from pathlib import PurePosixPath
 
 from airflow_gobblin.commit.preconditions import can_win
-from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import GobblinError, StepLostError
+from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
+from airflow_gobblin.errors import GobblinError, StepLostError, TableError
 from airflow_gobblin.job import UploadingWork, Work
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.table import Owner, TableTarget
 from airflow_gobblin.steps.base import Phase
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
+from airflow_gobblin.tables.port import table_of
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.staging import Staging
 
@@ -138,11 +140,13 @@ class Sweeper:
         :param plan: the token's; `None` if it was swept, and a late attempt wrote on: its table is that of some dataset.
         :raises GobblinError: it isn't known which of them were committed: none is removed.
         """
-        if plan is not None:
-            places = set[str]() if plan.table is None else {plan.table.location}
-            slot = self._journal.history(plan.urn).by_token(token) if places else None
-        else:
+        if plan is None:
             places, slot = self._places_of_late(token)
+        elif plan.table is None:
+            return
+        else:
+            slot = self._journal.history(plan.urn).by_token(token)
+            places = {self._location(plan.urn, plan.table, slot)}
         for location in places - {""}:
             files, folder = open_files(location, self._connections), f"{DATA_FOLDER}/{token}"
             if slot is None or not slot.done:
@@ -154,6 +158,20 @@ class Sweeper:
                 continue
             for path in [path for path in files.walk(folder) if path not in named]:
                 files.unlink(path)
+
+    def _location(self, urn: str, planned: TableTarget, slot: Slot | None) -> str:
+        """Return where the data files of a plan are. If there was no table when it was planned, its evaluation may have made it.
+
+        :raises TableError: the table can't be looked at.
+        """
+        if planned.id:
+            return planned.location
+        if slot is not None and slot.decision.table is not None:
+            return slot.decision.table.location
+        connections = GuardedConnections(self._connections or NoConnections())
+        with connections.redactor.guarding("sweep the data files of", planned.table.name, TableError):
+            owner = Owner(self._journal.id, self._journal.ingestion, urn)
+            return table_of(planned.table).open(connections, self._staging.files).look(owner).location
 
     def _committed(self, slot: Slot) -> set[str]:
         """Return the data files that a slot committed."""

@@ -19,6 +19,7 @@ from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.run.decide import write_commit_steps
+from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.reports import DatasetReport
@@ -141,6 +142,24 @@ def test_a_version_that_died_between_its_commit_and_its_outcome_is_finished_by_t
     tabled.run()
     tabled.check()
     assert tabled.actions() == [Action.COMMIT]
+
+
+def test_the_data_files_of_a_first_version_that_lost_are_swept(tabled: Tabled) -> None:
+    """When it was planned there was no table, and so no place of data files."""
+    if not tabled.format.has_files:
+        return
+    tabled.grow(6)
+    runs = [(opened := tabled.opened("split"), create_work_units(opened, RunRequest(f"split/{n}"))) for n in range(2)]
+    for opened, plan in runs:
+        run_pack(tabled.spark, opened.files.root, opened.staging.folder, plan.run, 0, CODE, tabled.connections)
+    data = tabled.folder / "tables"
+    assert len([*data.glob("**/data/gobblin/*")]) == 2
+    for opened, plan in runs:
+        inprocess.publish(opened, plan, opened.connections)
+        finish(opened, plan)
+    (left,) = data.glob("**/data/gobblin/*")
+    assert left.name == Journal.open(tabled.journal, "split").history("split").slots[0].decision.token
+    tabled.check()
 
 
 def test_a_table_with_other_columns_is_refused_by_name(

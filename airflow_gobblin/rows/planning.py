@@ -48,10 +48,10 @@ def plan_rows(
     outgoing = converted_schema(work.converters, work.checks, found.schema)
     table, merged_bytes, units = None, None, judged.units
     if isinstance(work.sink, TableSink):
-        table = plan_table(work.sink, dataset, outgoing, found.merge, request, files, connections)
-        outgoing = table.schema
-        if table.merge is not None and state.coverage.origin is not None:
-            merged_bytes = work.sink.merged_bytes
+        loaded = state.coverage.origin is not None
+        table = plan_table(work.sink, dataset, outgoing, found.merge, request, files, connections, loaded=loaded)
+        outgoing, merged_bytes = table.schema, table.merged_bytes
+        if merged_bytes is not None:
             units = bounded(units, merged_bytes, limits, table.target.table.name)
     else:
         published = schema.decode(state.schema) if state.schema else None

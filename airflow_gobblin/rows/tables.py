@@ -26,7 +26,7 @@ from airflow_gobblin.tables.arrow.reading import read_columns
 from airflow_gobblin.tables.arrow.schema_rules import SchemaDecision, decide
 from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
 from airflow_gobblin.tables.lists import write_lists
-from airflow_gobblin.tables.port import ChangesColumnsApart, Look, Merge, PartitionField, table_of
+from airflow_gobblin.tables.port import ChangesColumnsApart, Count, Look, Merge, PartitionField, table_of
 
 __all__ = [
     "PlannedTable",
@@ -49,12 +49,15 @@ class PlannedTable:
     :param schema: the columns that its files are written by: those that it has once the slot is done. Those of a key are never
         null.
     :param change: the columns that the commit gives it, encoded; `None`: it keeps those that it has.
+    :param merged_bytes: the most bytes that may be merged into it; `None`: there is no bound, as for a table without rows, which
+        takes files as they are.
     """
 
     target: TableTarget
     schema: pa.Schema
     merge: Merge | None
     change: str | None
+    merged_bytes: int | None = None
 
 
 def plan_table(
@@ -65,11 +68,14 @@ def plan_table(
     request: WorkRequest,
     files: Files,
     connections: Connections,
+    *,
+    loaded: bool,
 ) -> PlannedTable:
     """Look at a dataset's table, which is created where there is none, unless the plan is only shown.
 
     :param outgoing: the columns of the rows to come.
     :param keys: the keys that the source knows.
+    :param loaded: whether rows of the dataset are published already. If not, somebody else may have filled the table.
     :raises ClaimError: it belongs to another dataset.
     :raises SchemaConflictError: its columns don't fit these rows, or the format can't hold them.
     :raises ConfigurationError: its rows can't be merged.
@@ -110,7 +116,10 @@ def plan_table(
         decision = SchemaDecision(look.schema)
     written = decision.schema if merge is None else _with_keys(decision.schema, merge, dataset.urn)
     change = schema.encode(decision.schema) if decision.changes else None
-    return PlannedTable(TableTarget(table, *look.target_at), written, merge, change)
+    most = None if merge is None else sink.merged_bytes
+    if most is not None and not loaded and opened.total() == Count():
+        most = None
+    return PlannedTable(TableTarget(table, *look.target_at), written, merge, change, most)
 
 
 def merge_of(merge: Merge | bool, dataset: Dataset, keys: Merge | None) -> Merge | None:
@@ -171,10 +180,10 @@ def _check_castable(outgoing: pa.Schema, held: pa.Schema, urn: str) -> None:
             ) from error
 
 
-def bounded(units: Iterable[WorkUnit], most: int | None, limits: Limits, name: str) -> Iterator[WorkUnit]:
+def bounded(units: Iterable[WorkUnit], most: int, limits: Limits, name: str) -> Iterator[WorkUnit]:
     """Yield units that are to be merged, as long as their rows are estimated to be few enough.
 
-    :param most: the most bytes; `None`: there is no bound.
+    :param most: the most bytes.
     :param limits: of each unit.
     :param name: the table.
     :raises ConfigurationError: they are too many.
@@ -182,7 +191,7 @@ def bounded(units: Iterable[WorkUnit], most: int | None, limits: Limits, name: s
     total = 0
     for unit in units:
         total += unit.weight if limits.bytes is None else min(unit.weight, limits.bytes)
-        if most is not None and total > most:
+        if total > most:
             raise ConfigurationError(
                 operation="plan",
                 subject=f"dataset {unit.urn!r}",

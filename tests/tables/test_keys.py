@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.model.table import Owner
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.converters.columns import DropColumns
 from airflow_gobblin.rows.sinks.base import Sink, TableSink
@@ -26,6 +28,7 @@ from airflow_gobblin.rows.sinks.postgres import PostgresSink
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.tables.port import Merge, SchemaRule
 from airflow_gobblin.testing import inprocess
@@ -292,6 +295,33 @@ def test_more_rows_than_are_merged_at_once_are_refused_when_they_are_planned(
     database.run("DELETE FROM orders WHERE id > 105")
     assert lab.run()["orders"].status == "committed"
     assert len(lab.rows("orders")) == 106
+
+
+def test_a_first_load_into_a_table_that_somebody_else_filled_is_refused_when_it_is_planned_if_it_has_too_many_rows(
+    shop: Callable[..., Shop], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.run("CREATE TABLE orders (id integer PRIMARY KEY, at integer, note text)")
+    database.insert("orders", [(n, n, "x" * 100) for n in range(300)])
+    lab = shop(orders())
+    sink = lab.ingestion.sink
+    if isinstance(sink, PostgresSink):
+        return
+    if isinstance(sink, DeltaSink):
+        monkeypatch.setattr(DeltaSink, "merged_bytes", 20_000)
+        rows = pa.table({"id": [1], "at": [1], "note": ["theirs"]})
+        write_deltalake(sink.location.replace("{dataset}", "orders"), rows)
+    else:
+        lab.ingestion = replace(lab.ingestion, sink=lab.with_sink(merged_bytes=20_000))
+        assert isinstance(sink, MemoryTableSink)
+        table, schema = MemoryTable(sink.name.replace("{dataset}", "orders")), [("id", pa.int64()), ("at", pa.int64())]
+        owner = Owner(lab.journal.id, lab.journal.ingestion, "orders")
+        table.open(lab, LocalFiles(sink.workspace)).create(owner, pa.schema([*schema, ("note", pa.string())]), ())
+        table.append([{"id": 1, "at": 1, "note": "theirs"}])
+    assert re.search("estimated at .* or more, and at most 20.0 kB are merged", lab.run()["orders"].detail)
+    assert lab.journal.history("orders").pending is None
+    database.run("DELETE FROM orders WHERE id > 5")
+    assert lab.run()["orders"].status == "committed"
+    assert len(lab.rows("orders")) == 6
 
 
 def test_the_page_declares_sinks_that_merge() -> None:

@@ -7,7 +7,8 @@ later slot replaced.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.journal.history import History
     from airflow_gobblin.journal.journal import Journal
     from airflow_gobblin.model.table import TableRecord
+    from airflow_gobblin.tables.port import OpenTable
 
 _NAMED = 5
 """The most items that a sentence lists."""
@@ -109,14 +111,20 @@ class PublishedDataset:
         names = [path.partition("://")[2] for path in self.paths]
         return ds.dataset(names, schema=arrow_schema, format="parquet", filesystem=filesystem)
 
-    def to_spark(self, spark: Any) -> Any:
+    def to_spark(self, spark: Any, connections: Connections | None = None) -> Any:
         """Read it as a DataFrame. A timestamp without a zone stays one (`timestamp_ntz`), whatever the session's zone.
 
-        Spark reads S3 by its own client (`s3a`), with the session's settings.
+        Spark reads S3 by its own client (`s3a`), with the session's settings; and a Delta or an Iceberg table by its own reader,
+        for which the session has the format's jar.
 
         :param spark: a `SparkSession`, classic or Connect.
+        :param connections: where to find the secrets of a table's catalog, as for `to_arrow`.
+        :raises ConfigurationError: Spark can't read that table, or the session can't.
+        :raises NotFoundError: as `to_arrow`.
+        :raises TableError: as `to_arrow`.
         """
-        self._check_files()
+        if self.table is not None:
+            return _table_in_spark(spark, self.table, self.table_version, self.workspace, connections)
         if self.schema is None:
             return spark.createDataFrame([], "struct<>")
         return read_parquet(spark, self.schema, self.paths)
@@ -132,6 +140,13 @@ class PublishedDataset:
 
 
 def _read_table(table: TableRecord, version: str, workspace: str, connections: Connections | None) -> ds.Dataset:
+    with _opened(table, workspace, connections) as opened:
+        return opened.read(version)
+
+
+@contextmanager
+def _opened(table: TableRecord, workspace: str, connections: Connections | None) -> Iterator[OpenTable]:
+    """Open a table, and let no error show a secret."""
     from airflow_gobblin.connections import GuardedConnections, NoConnections
     from airflow_gobblin.errors import TableError
     from airflow_gobblin.storage.files import open_files
@@ -139,7 +154,37 @@ def _read_table(table: TableRecord, version: str, workspace: str, connections: C
 
     guarded = GuardedConnections(connections or NoConnections())
     with guarded.redactor.guarding("read", table.name, TableError):
-        return table_of(table).open(guarded, open_files(workspace, guarded)).read(version)
+        yield table_of(table).open(guarded, open_files(workspace, guarded))
+
+
+def _table_in_spark(
+    spark: Any, table: TableRecord, version: str, workspace: str, connections: Connections | None
+) -> Any:
+    from airflow_gobblin.tables.port import ReadBySpark
+
+    subject, otherwise = f"{table.name} by Spark", "spark.createDataFrame(dataset.to_arrow(connections).to_table())"
+    with _opened(table, workspace, connections) as opened:
+        if not isinstance(opened, ReadBySpark):
+            raise ConfigurationError(
+                operation="read",
+                subject=subject,
+                cause="Spark has no reader of its own for it",
+                hint=f"Take the rows to Spark: {otherwise}.",
+            )
+        source = opened.in_spark(version)
+    try:
+        reader = spark.read.format(source.format)
+        found = (reader.option("versionAsOf", source.version) if source.version else reader).load(source.path)
+        found.schema  # noqa: B018 - by Spark Connect, nothing is looked at before
+    except Exception as error:  # of PySpark, of its bridge to Java, of Spark Connect
+        raise ConfigurationError(
+            operation="read",
+            subject=subject,
+            cause=" ".join(str(error).partition("\n\tat ")[0].split()),
+            hint=f"Give the session the jar {source.jar}, of its Spark's version, and access to the files (spark.jars.packages, "
+            f"spark.hadoop.fs.s3a.…); or take the rows to Spark: {otherwise}.",
+        ) from error
+    return found
 
 
 def read_parquet(spark: Any, schema: str, paths: Sequence[str]) -> Any:

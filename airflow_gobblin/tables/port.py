@@ -47,8 +47,10 @@ __all__ = [
     "OpenTable",
     "Owner",
     "PartitionField",
+    "ReadBySpark",
     "SchemaRule",
     "SlotOfStep",
+    "SparkSource",
     "Table",
     "TableRecord",
     "TableTarget",
@@ -251,6 +253,30 @@ class ChangesColumnsApart(Protocol):
 
         :raises TableMovedError: as `OpenTable.commit`.
         """
+
+
+@dataclass(frozen=True)
+class SparkSource:
+    """What Spark reads a table by.
+
+    :param format: the name of Spark's data source.
+    :param jar: the Maven artifact that brings it, without its version.
+    :param path: what it loads.
+    :param version: which version of it, as Spark's option `versionAsOf`; empty: as it is now.
+    """
+
+    format: str
+    jar: str
+    path: str
+    version: str = ""
+
+
+@runtime_checkable
+class ReadBySpark(Protocol):
+    """An open table that Spark can read itself, given a jar."""
+
+    def in_spark(self, version: str = "") -> SparkSource:
+        """Return what Spark reads it by. The parameter and the errors are those of `OpenTable.read`."""
 
 
 class Table(TableRecord, Protocol):

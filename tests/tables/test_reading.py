@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.request import RunRequest
 from tests.protocol.rows import Table
-from tests.tables.formats import Delta, Postgres
+from tests.tables.formats import Delta, Iceberg, Postgres
 from tests.tables.labs import TableLab
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
@@ -48,7 +49,20 @@ def test_a_dataset_is_read_as_it_is_now(table_lab: NewLab) -> None:
     found = lab.journal.read_dataset("a")
     assert (found.slot, found.files, found.table_version) == (1, (), "")
     with pytest.raises(ConfigurationError, match="its rows are in"):
-        found.to_spark(None)
+        found.paths  # noqa: B018
+
+
+@pytest.mark.slow
+def test_a_table_that_spark_can_not_read_is_refused_with_the_way_out(table_lab: NewLab, spark: SparkSession) -> None:
+    """By this session, which has no format's jar; or by any."""
+    lab = table_lab(A)
+    lab.run()
+    found = lab.journal.read_dataset("a")
+    jar = "delta-spark" if isinstance(lab.format, Delta) else "iceberg-spark" if isinstance(lab.format, Iceberg) else ""
+    cause = f"DATA_SOURCE_NOT_FOUND.*{jar}" if jar else "no reader"
+    with pytest.raises(ConfigurationError, match=rf"{cause}.*to_arrow\(connections\)"):
+        found.to_spark(spark, lab.connections)
+    assert spark.createDataFrame(found.to_arrow(lab.connections).to_table()).count() == A.rows
 
 
 def test_a_version_is_read_as_its_table_was_then(table_lab: NewLab) -> None:

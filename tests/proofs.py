@@ -59,6 +59,7 @@ PARTS: Mapping[str, Sequence[str]] = {
         "tests/protocol/test_lake_histories.py",
         "tests/protocol/test_table_histories.py",
         "tests/protocol/test_table_matrix.py",
+        "tests/tables/test_many_files.py",
         "tests/tables/test_merge_histories.py",
     ],
 }

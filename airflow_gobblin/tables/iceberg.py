@@ -31,7 +31,7 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.parsed_connection import ParsedConnection
 from airflow_gobblin.tables.iceberg_merge import Merged
-from airflow_gobblin.tables.port import Change, Count, Look, PartitionField
+from airflow_gobblin.tables.port import Change, Count, Look, PartitionField, SparkSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -308,6 +308,16 @@ class OpenIcebergTable:
     def read(self, version: str = "") -> ds.Dataset:
         import pyarrow.dataset as ds
 
+        table = self._of_version(version)
+        with _as_table_error("read", self._table.name):
+            return ds.dataset(table.scan(snapshot_id=int(version) if version else None).to_arrow())
+
+    def in_spark(self, version: str = "") -> SparkSource:
+        table = self._of_version(version)
+        return SparkSource("iceberg", "org.apache.iceberg:iceberg-spark-runtime", table.metadata_location, version)
+
+    def _of_version(self, version: str) -> Table:
+        """Return the table, which has a version; empty: any. The errors are those of `read`."""
         table = self._existing("read")
         if version and table.snapshot_by_id(int(version)) is None:
             raise NotFoundError(
@@ -316,8 +326,7 @@ class OpenIcebergTable:
                 cause="it has expired",
                 hint="Read a newer one; the table's maintenance says how long old ones stay.",
             )
-        with _as_table_error("read", self._table.name):
-            return ds.dataset(table.scan(snapshot_id=int(version) if version else None).to_arrow())
+        return table
 
     def files(self) -> Iterator[str]:
         table = self._existing("list the files of")
@@ -658,9 +667,11 @@ class _EntryOf:
 
         self._location = location.rstrip("/")
         self._spec_id = spec.spec_id
-        self._partition = [field.transform.result_type(schema.find_type(field.source_id)) for field in spec.fields]
+        self._partition = [
+            _native_of(field.transform.result_type(schema.find_type(field.source_id))) for field in spec.fields
+        ]
         self._columns = {
-            name: (number, kind)
+            name: (number, kind, _native_of(kind))
             for number, name in _single_columns(schema)
             if isinstance(kind := schema.find_type(number), PrimitiveType)
         }
@@ -675,7 +686,7 @@ class _EntryOf:
             content=DataFileContent.DATA,
             file_path=f"{self._location}/{file.path}",
             file_format=FileFormat.PARQUET,
-            partition=Record(*(_native(kind, value) for kind, value in values)),
+            partition=Record(*(native(value) for native, value in values)),
             record_count=file.rows,
             file_size_in_bytes=file.size,
             sort_order_id=None,
@@ -695,12 +706,12 @@ class _EntryOf:
         for name, column in (file.columns or {}).items():
             if name not in self._columns:
                 continue
-            column_id, kind = self._columns[name]
+            column_id, kind, native = self._columns[name]
             for ours, theirs in _METRICS.items():
                 if (number := getattr(column, ours)) is not None:
                     metrics[theirs][column_id] = number
             for bounds, value in ((low, column.low), (high, column.high)):
-                if value is not None and (known := _native(kind, value)) == known:
+                if value is not None and (known := native(value)) == known:
                     bounds[column_id] = to_bytes(kind, known)
         return {**metrics, "lower_bounds": low, "upper_bounds": high}
 
@@ -727,17 +738,19 @@ def _single_columns(schema: Schema) -> Iterator[tuple[int, str]]:
     return below(schema.fields, "")
 
 
-def _native(kind: Any, value: Json) -> Any:
-    """Return a value of a type of Iceberg's, in the form that the library takes, from its form in records: dates and times stay
-    numbers, of days and microseconds.
+def _native_of(kind: Any) -> Callable[[Json], Any]:
+    """Return the function that gives a value of a type of Iceberg's, in the form that the library takes, from its form in
+    records: dates and times stay numbers, of days and microseconds.
     """
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     from airflow_gobblin.tables.arrow.statistics import from_json
 
-    arrow = schema_to_pyarrow(kind)
-    return value if pa.types.is_temporal(arrow) else from_json(value, arrow).as_py()
+    arrow, is_ = schema_to_pyarrow(kind), pa.types
+    if any(one(arrow) for one in (is_.is_temporal, is_.is_integer, is_.is_boolean, is_.is_string, is_.is_large_string)):
+        return lambda value: value
+    return lambda value: None if value is None else from_json(value, arrow).as_py()
 
 
 def _manifests(table: Table, *, deletes: bool = False) -> Iterator[ManifestFile]:

@@ -2,45 +2,73 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.proofs import Proved, some_and_whole
 from tests.test_import_direction import run_python
 
-FILES = 100_000
-MB = 500
+MB = {"delta": 500, "iceberg": 200, "postgres": 200}
+"""The most that the commit of a hundred thousand files may take: Delta's is one entry of a log, which has them all."""
 
 PROGRAM = """
 import resource, sys
+from urllib.parse import quote
 import pyarrow as pa
-from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.model.table import ColumnStatistics, DataFile, Mark, Owner, SlotOfStep, TableTarget
+import pyarrow.parquet as pq
+from airflow_gobblin.model.table import ColumnStatistics, DataFile, Mark, Owner
+from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.tables.delta import DeltaLakeTable
+from airflow_gobblin.tables.iceberg import IcebergTable
 from airflow_gobblin.tables.lists import write_lists, read_lists
 from airflow_gobblin.tables.port import Change
+from airflow_gobblin.tables.postgres import PostgresTable
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
-folder, count = sys.argv[1], int(sys.argv[2])
+form, folder, count, url = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 files, owner = LocalFiles(folder), Owner("0" * 32, "many", "main.orders")
-schema = pa.schema([(f"column_{n}", pa.int64()) for n in range(10)])
+schema = pa.schema([(f"column_{n}", pa.int64()) for n in range(5)])
 known = {name: ColumnStatistics(800, 100, 0, None, 0, 99) for name in schema.names}
+warehouse = quote(f"file://{folder}/tables", safe="")
+connections = SparkConnections({"lake": f"sqlite://{folder}/catalog.db?warehouse={warehouse}", "warehouse": url})
+record = {
+    "delta": DeltaLakeTable(folder + "/table"),
+    "iceberg": IcebergTable("lake", "raw.orders"),
+    "postgres": PostgresTable("warehouse", "public", "orders"),
+}[form]
+same = None
+if form == "postgres":  # whose commit reads the files: all are one
+    pq.write_table(pa.table({name: range(2) for name in schema.names}, schema), folder + "/one.parquet")
+    same = "one.parquet"
+rows, size = (100, 1000) if same is None else (2, len(files.read(same)))
 named = (
-    DataFile(f"data/gobblin/{'0' * 32}/a/u{n:06}-r/0.parquet", 1000, 100, f"u{n:06}", columns=known) for n in range(count)
+    DataFile(same or f"data/gobblin/{'0' * 32}/a/u{n:06}-r/0.parquet", size, rows, f"u{n:06}", columns=known)
+    for n in range(count)
 )
 lists = tuple(write_lists(files, "lists", named))
-table = DeltaLakeTable(folder + "/table").open(NoConnections(), files)
+table = record.open(connections, files)
 table.create(owner, schema, ())
 before, look = peak(), table.look(owner)
-change = Change(lambda: read_lists(files, "lists", lists), count, 100 * count)
+change = Change(lambda: read_lists(files, "lists", lists), count, rows * count)
 table.commit(look, change, owner, Mark(1, "0" * 32, done=True))
-print(peak() - before, table.look(owner).mark)
+grown = peak() - before
+print(grown, table.look(owner).mark, table.total().rows)
 """
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_files_are_committed_to_delta_in_bounded_memory(tmp_path: object) -> None:
-    grown, _, mark = run_python(PROGRAM, str(tmp_path), str(FILES)).partition(" ")
-    assert mark.startswith("slot 1 ")
-    assert int(grown) < MB, f"{grown} MB"
+@pytest.mark.parametrize("count", some_and_whole([20_000], [100_000]))
+@pytest.mark.parametrize("form", ["delta", "iceberg", "postgres"])
+def test_very_many_files_are_committed_in_bounded_memory(
+    request: pytest.FixtureRequest, form: str, count: int, tmp_path: Path, proved: Proved
+) -> None:
+    url = request.getfixturevalue("postgres_database") if form == "postgres" else "none"
+    grown, _, told = run_python(PROGRAM, form, str(tmp_path), str(count), url).strip().partition(" ")
+    assert told.startswith("slot 1 ")
+    assert told.endswith(f" {count * (2 if form == 'postgres' else 100)}")
+    assert int(grown) < MB[form], f"{grown} MB"
+    proved(f"the commit of many files to a table of {form}", f"{count:,} files, {grown} MB", "none")

@@ -7,6 +7,8 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md (Partition Val
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -17,8 +19,10 @@ from airflow_gobblin.errors import TableError
 from airflow_gobblin.model.table import ColumnStatistics, DataFile
 from airflow_gobblin.model.watermark import Json
 
-__all__ = ["partition_value", "statistics"]
+__all__ = ["partition_value", "statistics_of"]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US = timedelta(microseconds=1)
 _MS = 1000
 _IN_MS = pa.timestamp("ms")
 
@@ -46,51 +50,67 @@ def partition_value(value: Json, kind: pa.DataType) -> str | None:
     return str(value)
 
 
-def statistics(file: DataFile, schema: pa.Schema) -> dict[str, Any]:
-    """Return the statistics of a file: bounds and counts of nulls of all columns that readers compare, or of none.
+def statistics_of(schema: pa.Schema) -> Callable[[DataFile], dict[str, Any]]:
+    """Return the function that gives the statistics of a file with these columns: bounds and counts of nulls of all columns that
+    readers compare, or of none.
 
     Where only some columns have bounds, deltalake's `to_pyarrow_dataset` was measured to leave out rows when another is compared.
     """
-    lows, highs, nulls = {}, {}, {}
-    for column in schema:
-        if _is_never_compared(column.type):
-            continue
-        known = (file.columns or {}).get(column.name)
-        low, high = (None, None) if known is None else _bounds(known, column.type)
-        if known is None or low is None or high is None or known.nulls is None:
-            return {"numRecords": file.rows}
-        lows[column.name], highs[column.name], nulls[column.name] = low, high, known.nulls
-    return {"numRecords": file.rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
+    compared = [(column.name, _bounds_of(column.type)) for column in schema if not _is_never_compared(column.type)]
+
+    def of(file: DataFile) -> dict[str, Any]:
+        lows, highs, nulls, columns = {}, {}, {}, file.columns or {}
+        for name, bounds_of in compared:
+            known = columns.get(name)
+            if known is None or known.low is None or known.high is None or known.nulls is None:
+                return {"numRecords": file.rows}
+            low, high = bounds_of(known)
+            if low is None or high is None:
+                return {"numRecords": file.rows}
+            lows[name], highs[name], nulls[name] = low, high, known.nulls
+        return {"numRecords": file.rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
+
+    return of
 
 
 def _is_never_compared(kind: pa.DataType) -> bool:
     return bool(types.is_binary(kind) or types.is_list(kind) or types.is_map(kind))
 
 
-def _bounds(known: ColumnStatistics, kind: pa.DataType) -> tuple[Json, Json]:
-    """Return the lowest and the highest value; `None` where Delta has no form for them that is certain to bound."""
-    low, high = known.low, known.high
-    if low is None or high is None or types.is_struct(kind):
-        return None, None
+def _bounds_of(kind: pa.DataType) -> Callable[[ColumnStatistics], tuple[Json, Json]]:
+    """Return the function that gives the lowest and the highest value of a column of this type, of which both are known; `None`
+    where Delta has no form for them that is certain to bound.
+    """
+    if types.is_struct(kind):
+        return lambda known: (None, None)
     if types.is_date32(kind):
-        return _text(low, pa.int32(), kind), _text(high, pa.int32(), kind)
+        return lambda known: (_text(known.low, pa.int32(), kind), _text(known.high, pa.int32(), kind))
     if types.is_timestamp(kind):
-        return _time(low, kind, 0), _time(high, kind, 1)
+        zone = "Z" if kind.tz else ""
+        return lambda known: (_time(known.low, 0, zone), _time(known.high, 1, zone))
     if types.is_decimal(kind):
-        return _exact(low), _exact(high)
-    if types.is_floating(kind):
-        certain = known.nans == 0 and all(isinstance(one, float | int) and math.isfinite(one) for one in (low, high))
-        return (low, high) if certain else (None, None)
-    return low, high
+        return lambda known: (_exact(known.low), _exact(known.high))
+    return _finite if types.is_floating(kind) else lambda known: (known.low, known.high)
 
 
-def _time(value: Any, kind: pa.DataType, more: int) -> str:
+def _finite(known: ColumnStatistics) -> tuple[Json, Json]:
+    low, high = known.low, known.high
+    certain = known.nans == 0 and all(isinstance(one, float | int) and math.isfinite(one) for one in (low, high))
+    return (low, high) if certain else (None, None)
+
+
+def _time(value: Any, more: int, zone: str) -> str:
     """Return a time in Delta's milliseconds.
 
     :param more: what is added to it: an upper bound is raised.
+    :param zone: what follows it.
     """
-    text = _text(value // _MS + more, pa.int64(), _IN_MS).replace(" ", "T")
-    return f"{text}Z" if kind.tz else text
+    ms = int(value) // _MS + more
+    try:  # a commit has one of these for each file and bound, and Arrow takes twenty times as long
+        text = (_EPOCH + ms * _MS * _US).replace(tzinfo=None).isoformat(timespec="milliseconds")
+    except OverflowError:  # beyond the year 9999, or before the year 1
+        text = _text(ms, pa.int64(), _IN_MS).replace(" ", "T")
+    return text + zone
 
 
 def _exact(value: Any) -> float | None:

@@ -21,7 +21,7 @@ import posixpath
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain, groupby
@@ -44,9 +44,9 @@ from airflow_gobblin.storage.quick_s3 import credentials_of
 from airflow_gobblin.tables.arrow.merging import COMPARED_ROWS, newest
 from airflow_gobblin.tables.arrow.reading import read_columns
 from airflow_gobblin.tables.delta import MERGED_BYTES, DeltaLakeTable
-from airflow_gobblin.tables.delta.statistics import partition_value, statistics
+from airflow_gobblin.tables.delta.statistics import partition_value, statistics_of
 from airflow_gobblin.tables.delta.types import check_added, delta_schema, has_plain_timestamps
-from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField
+from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField, SparkSource
 
 __all__ = ["OpenDeltaTable", "check_partition"]
 
@@ -61,6 +61,7 @@ _FEATURES = frozenset(
 _FORGETS = "delta.setTransactionRetentionDuration"
 _CHECKPOINT_EVERY = 100
 _TOKEN_BYTES = 7
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,19 @@ class OpenDeltaTable:
         return Count(len(numbers), sum(numbers))
 
     def read(self, version: str = "") -> ds.Dataset:
+        return cast("ds.Dataset", self._of_version(version).to_pyarrow_dataset())
+
+    def in_spark(self, version: str = "") -> SparkSource:
+        found = str(self._of_version(version).version())
+        url = (
+            f"file://{self._record.url}"
+            if self._record.place is None
+            else self._record.url.replace("s3://", "s3a://", 1)
+        )
+        return SparkSource("delta", "io.delta:delta-spark", url, found)
+
+    def _of_version(self, version: str) -> DeltaTable:
+        """Return the table as it was at a version; empty: as it is now. The errors are those of `read`."""
         table = self._read()
         if table is None:
             raise TableError(operation="read", subject=self._record.name, cause="there is no such table")
@@ -190,7 +204,7 @@ class OpenDeltaTable:
             except DeltaError as error:
                 raise self._expired(version, error) from error
             self._check_files(table, version)
-        return cast("ds.Dataset", table.to_pyarrow_dataset())
+        return table
 
     def _check_files(self, table: DeltaTable, version: str) -> None:
         """Check that the files of an old version are there.
@@ -332,9 +346,9 @@ class OpenDeltaTable:
             yield self._metadata(at, owner=owner, added=added)
         for path in self._leaving(at, change):
             yield {"remove": {"path": path, "deletionTimestamp": _now(), "dataChange": True}}
-        whole, now = pa.schema([*schema, *added]), _now()
+        add_of = _add_of(pa.schema([*schema, *added]), look.partition)
         for file in change.files():
-            yield {"add": _added(file, whole, look.partition, now)}
+            yield {"add": add_of(file)}
 
     def _leaving(self, at: _At, change: Change) -> list[str]:
         """Return the paths of what is to leave.
@@ -489,7 +503,7 @@ class OpenDeltaTable:
         """
         entry = BytesIO()
         for action in ({"commitInfo": info}, *actions):
-            entry.write(json.dumps(action, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+            entry.write(_JSON.encode(action).encode() + b"\n")
         key, data = f"_delta_log/{version:020}.json", entry.getvalue()
         # A store may send it again after a lost answer, and then be told that it exists.
         return self._store.put_if_absent(key, data) or self._store.get(key) == data
@@ -556,17 +570,22 @@ def _quoted(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
 
 
-def _added(file: DataFile, schema: pa.Schema, partition: tuple[PartitionField, ...], now: int) -> dict[str, Any]:
-    """Return the action that adds a file."""
-    values = zip((field.column for field in partition), file.partition, strict=True)
-    return {
-        "path": quote(file.path, safe="/=-_.~"),
-        "partitionValues": {column: partition_value(value, schema.field(column).type) for column, value in values},
-        "size": file.size,
-        "modificationTime": now,
-        "dataChange": True,
-        "stats": json.dumps(statistics(file, schema), separators=(",", ":"), allow_nan=False),
-    }
+def _add_of(schema: pa.Schema, partition: tuple[PartitionField, ...]) -> Callable[[DataFile], dict[str, Any]]:
+    """Return the function that gives the action that adds a file with these columns."""
+    kinds, told, now = [(f.column, schema.field(f.column).type) for f in partition], statistics_of(schema), _now()
+
+    def of(file: DataFile) -> dict[str, Any]:
+        values = zip(kinds, file.partition, strict=True)
+        return {
+            "path": quote(file.path, safe="/=-_.~"),
+            "partitionValues": {column: partition_value(value, kind) for (column, kind), value in values},
+            "size": file.size,
+            "modificationTime": now,
+            "dataChange": True,
+            "stats": _JSON.encode(told(file)),
+        }
+
+    return of
 
 
 def _files_in(table: DeltaTable) -> Iterator[tuple[str, int | None]]:

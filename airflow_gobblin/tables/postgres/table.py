@@ -579,19 +579,33 @@ class OpenPostgresTable:
         copied = stream.into(session, _STAGED, None)
         order = [quoted(name) for name in merge.versions]
         sets = ", ".join(f"{name} = EXCLUDED.{name}" for name in names)
-        null = " OR ".join(f"{quoted(key)} IS NULL" for key in merge.keys)
-        if session.rows(f"SELECT 1 FROM {_STAGED} WHERE {null} LIMIT 1"):
-            raise TableError(
-                operation="merge into", subject=self._table.name, cause=f"a row has no value in its key ({keys})"
+        newest = f"SELECT {listed} FROM {_STAGED}"
+        if self._has_keys_twice(session, merge):
+            self._see_ties(session, merge)
+            newest = (
+                f"SELECT DISTINCT ON ({keys}) {listed} FROM {_STAGED} "
+                f"ORDER BY {', '.join([keys, *(f'{name} DESC NULLS LAST' for name in order)])}"
             )
-        self._see_ties(session, merge)
         session.run(
-            f"INSERT INTO {self._quoted} AS present ({listed}) "
-            f"SELECT DISTINCT ON ({keys}) {listed} FROM {_STAGED} "
-            f"ORDER BY {', '.join([keys, *(f'{name} DESC NULLS LAST' for name in order)])} "
+            f"INSERT INTO {self._quoted} AS present ({listed}) {newest} "
             f"ON CONFLICT ({keys}) DO UPDATE SET {sets} WHERE {_newer(order)}"
         )
         return copied
+
+    def _has_keys_twice(self, session: _Session, merge: Merge) -> bool:
+        """Return whether a key has two rows: only then they are sorted.
+
+        :raises TableError: a row has no value in its key.
+        """
+        keys = ", ".join(quoted(key) for key in merge.keys)
+        null = " OR ".join(f"{quoted(key)} IS NULL" for key in merge.keys)
+        counted = f"SELECT count(*) AS rows, bool_or({null}) AS lacking FROM {_STAGED} GROUP BY {keys}"
+        ((most, lacking),) = session.rows(f"SELECT max(rows), bool_or(lacking) FROM ({counted}) AS counted")
+        if lacking:
+            raise TableError(
+                operation="merge into", subject=self._table.name, cause=f"a row has no value in its key ({keys})"
+            )
+        return int(most or 0) > 1
 
     def _see_ties(self, session: _Session, merge: Merge) -> None:
         """See that one row of each key is its newest version.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,10 +26,11 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.steps.base import StepContext, StepStatus
-from airflow_gobblin.steps.hive import HiveTableStep
+from airflow_gobblin.steps.hive import _AT_ONCE, HiveTableStep
 from airflow_gobblin.storage.files import LocalFiles
 from tests.copy.mirrors import Trees, statuses
 from tests.services.hive import Metastore
+from tests.services.hive_tap import LostCall, Tap, tapped
 from tests.services.spark_connect import SparkConnect, running_spark_connect
 
 COLUMNS, DAYS = ("id bigint",), ("dt string",)
@@ -45,9 +44,16 @@ def session(server: SparkConnect) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def warm(metastore: Metastore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnect]:
+def tap(metastore: Metastore) -> Iterator[Tap]:
+    """The metastore, as all of Spark reaches it here."""
+    with tapped(metastore) as tap:
+        yield tap
+
+
+@pytest.fixture(scope="module")
+def warm(tap: Tap, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnect]:
     """A warm Spark that knows the metastore."""
-    with running_spark_connect(tmp_path_factory.mktemp("connect"), metastore.settings) as server:
+    with running_spark_connect(tmp_path_factory.mktemp("connect"), tap.metastore.settings) as server:
         yield server
 
 
@@ -254,19 +260,21 @@ class Lake(Trees):
         opened.committer.runner = StepsOnSpark(opened, self.spark.submit_arguments(), self.spark.steps_above)
         return opened
 
+    def on(self, conn_id: str) -> Lake:
+        """The same by another Spark."""
+        return replace(self, spark=SparkOptions(conn_id, steps_above=None))
+
     def write_rows(self, path: str, ids: Sequence[int]) -> None:
         pq.write_table(pa.table({"id": ids}), self.write(path))
 
 
 @pytest.fixture
-def lake(
-    metastore: Metastore, warm: SparkConnect, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Lake:
+def lake(tap: Tap, warm: SparkConnect, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A mirror of a table with two partitions, by a Spark that starts when it is needed."""
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_WARM", warm.connection)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", '{"conn_type": "spark", "host": "local[1]"}')
     options = {"register": HiveTable(database, "{dataset}", COLUMNS, DAYS, drop=True), "delete": Delete(1)}
-    lake = Lake(tmp_path, options, spark=SparkOptions("spark_here", conf=metastore.settings, steps_above=None))
+    lake = Lake(tmp_path, options, spark=SparkOptions("spark_here", conf=tap.metastore.settings, steps_above=None))
     lake.write_rows("sales/dt=1/a.parquet", [1, 2])
     lake.write_rows("sales/dt=2/a.parquet", [3])
     lake.write("sales/_SUCCESS")
@@ -308,44 +316,50 @@ def test_runs_register_what_they_publish_also_what_another_one_left(hive: Any, d
     assert [row[0] for row in hive.sql(f"SHOW PARTITIONS {database}.sales").collect()] == ["dt=2", "dt=3"]
 
 
-@pytest.mark.soak
-def test_a_driver_killed_among_its_statements_leaves_what_the_next_run_completes(
-    hive: Any, database: str, lake: Lake
+DAYS_OF_TWO_STATEMENTS = [f"dt={number:04d}" for number in range(_AT_ONCE + 1)]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(LostCall("create_table", 1, arrives=False), id="before the table", marks=pytest.mark.soak),
+        pytest.param(LostCall("create_table", 1, arrives=True), id="after the table"),
+        pytest.param(LostCall("add_partition", 1, arrives=False), id="before partitions", marks=pytest.mark.soak),
+        pytest.param(LostCall("add_partition", 1, arrives=True), id="among partitions"),
+        pytest.param(LostCall("add_partition", 2, arrives=True), id="after partitions", marks=pytest.mark.soak),
+        pytest.param(LostCall("drop_partition", 1, arrives=False), id="before a drop", marks=pytest.mark.soak),
+        pytest.param(LostCall("drop_partition", 1, arrives=True), id="after a drop", marks=pytest.mark.soak),
+    ],
+)
+def test_a_driver_killed_between_its_calls_to_the_metastore_leaves_what_the_next_run_ends_once(
+    hive: Any, database: str, lake: Lake, tap: Tap, at: LostCall
 ) -> None:
-    days = [f"dt={number:04d}" for number in range(PARTITIONS)]
-    for day in days:
+    for day in DAYS_OF_TWO_STATEMENTS:
         lake.write_rows(f"sales/{day}/a.parquet", [1])
-    with ThreadPoolExecutor(1) as pool:
-        killed = pool.submit(kill_in_the_middle, hive, f"{database}.sales", PARTITIONS)
-        report = lake.run()["sales#files"]
-        there = killed.result()
+    if at.name == "drop_partition":
+        assert statuses(lake.on("spark_warm").run()) == {"sales#files": "committed"}
+        (lake.source / "sales/dt=1/a.parquet").unlink()
+    tap.changes.clear()
+    tap.lose, tap.kill = at, kill_drivers
+    report = lake.run()["sales#files"]
+    assert tap.lose is None, "the driver was killed at that call"
     assert report.status == "failed"
-    assert lake.equal(), "all files are placed"
-    assert 0 < there < PARTITIONS
-    (slot,) = lake.journal.history("sales#files").slots
-    assert slot.outcome is None
+    assert lake.equal(), "all files are placed and deleted"
+    assert lake.journal.history("sales#files").slots[-1].outcome is None
 
-    lake.spark = SparkOptions("spark_warm", steps_above=None)
-    assert statuses(lake.run()) == {"sales#files": "idle"}, "its slot was finished first"
-    (slot,) = lake.journal.history("sales#files").slots
-    assert slot.done
-    expected = [*days, "dt=1", "dt=2"]
-    assert [row[0] for row in hive.sql(f"SHOW PARTITIONS {database}.sales").collect()] == sorted(expected)
-
-
-PARTITIONS = 1_500
-"""So many take several statements."""
+    assert statuses(lake.on("spark_warm").run()) == {"sales#files": "idle"}, "its slot was finished first"
+    assert lake.journal.history("sales#files").slots[-1].done
+    expected = ["drop"] if at.name == "drop_partition" else ["create", "add", "add"]
+    assert [name.partition("_")[0] for name in tap.changes] == expected, "each change was made once"
+    there = {"dt=2"} if at.name == "drop_partition" else {"dt=1", "dt=2"}
+    found = [row[0] for row in hive.sql(f"SHOW PARTITIONS {database}.sales").collect()]
+    assert found == sorted({*DAYS_OF_TWO_STATEMENTS, *there})
 
 
-def kill_in_the_middle(hive: Any, table: str, partitions: int) -> int:
-    """Kill the driver once a table has some of its partitions. :return: how many it has then."""
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
-        if hive.catalog.tableExists(table) and 0 < len(hive.sql(f"SHOW PARTITIONS {table}").collect()) < partitions:
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    if any("carry_out_steps.py" in word for word in process.cmdline()):
-                        process.kill()
-            return len(hive.sql(f"SHOW PARTITIONS {table}").collect())
-        time.sleep(0.02)
-    raise AssertionError(f"{table} never had some of its partitions")
+def kill_drivers() -> None:
+    """Kill the Spark applications that carry out steps."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any("carry_out_steps.py" in word for word in process.cmdline()):
+                process.kill()
+                process.wait(60)

@@ -35,7 +35,7 @@ from airflow_gobblin.spark.probe import probe_executors
 from airflow_gobblin.spark.report import GroupReport, PackReport
 from airflow_gobblin.spark.task import TaskSpec, run_task
 from airflow_gobblin.spark.worker import reading_last
-from airflow_gobblin.storage.files import each, open_files
+from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.locations import client_of, remote_location
 from airflow_gobblin.workspace.staging import Staging
 
@@ -50,6 +50,8 @@ GROUPS_PER_CORE = 4
 """Few enough that a task is worth its start, many enough that load evens out and a killed driver has most results."""
 _TOLD_EVERY = 5.0
 """The seconds between two records of the progress."""
+_KEPT_AT_ONCE = 16
+"""The results written at once: each waits for the disk, which makes all that wait durable together, or for the store."""
 MIN_JOBS = 32
 """The least Spark jobs at once: executors that come late find work waiting."""
 
@@ -314,7 +316,8 @@ class _PackRun:
         def keep(one: _MissingUnit) -> UnitResult:
             return self._keep(one, results.get((one.token, one.unit)), cause)
 
-        kept = [*each(self._staging.files, keep, group)]  # each waits for the disk or the store
+        with ThreadPoolExecutor(min(_KEPT_AT_ONCE, len(group)), "keep") as pool:
+            kept = [*pool.map(keep, group)]
         self._progress.add(one for one, of in zip(group, kept, strict=True) if of.state is UnitState.SUCCESSFUL)
         return _reported(group, kept)
 

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import TypeVar
 
 from airflow_gobblin.errors import (
@@ -187,9 +187,13 @@ class Staging:
         The run plan is written before anything else in its folder, so that the run can be judged however far it came.
         """
         put_or_read(self._store, f"r/{plan.run}/run", wire.dumps(plan))
-        put_or_read(self._store, f"r/{plan.run}/work", wire.dumps(work))
-        for pack in plan.packs:
-            put_or_read(self._store, f"r/{plan.run}/packs/{pack.index}", wire.dumps(pack))
+
+        def put(record: tuple[str, Work | Pack]) -> None:
+            put_or_read(self._store, f"r/{plan.run}/{record[0]}", wire.dumps(record[1]))
+
+        packs: Iterable[tuple[str, Work | Pack]] = ((f"packs/{pack.index}", pack) for pack in plan.packs)
+        for _ in each(self.files, put, chain([("work", work)], packs)):  # each waits for the disk or the store
+            pass
 
     def run(self, run: str) -> RunPlan | None:
         """Return the plan of a run; `None` if it was swept. With the newest plan of each dataset, where the run goes on."""

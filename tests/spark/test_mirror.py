@@ -10,6 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from email import __path__ as email
 from pathlib import Path
+from threading import Barrier
 from xml import __path__ as xml
 
 import pytest
@@ -21,6 +22,7 @@ from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import Gunzip
 from airflow_gobblin.copy.options import Delete, Keep
 from airflow_gobblin.copy.work import CopyWork
+from airflow_gobblin.model.work import UnitResult
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
@@ -29,6 +31,7 @@ from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import GROUPS_PER_CORE, run_pack
+from airflow_gobblin.workspace.staging import Staging
 from tests.copy.hostile_archives import tar
 from tests.copy.mirrors import Trees, content, statuses
 
@@ -140,6 +143,23 @@ def test_a_file_set_of_many_bundles_is_copied_by_as_many_spark_tasks_as_it_is_wo
         write_commit_steps(opened, plan, pack)
         execute_commit_steps(opened, plan, pack)
     assert trees.equal()
+
+
+def test_the_results_of_a_spark_task_are_written_at_once(
+    shipped_spark: SparkSession, trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_gobblin.copy.bundles.MOST_FILES", 5)
+    some, first, put = Barrier(5, timeout=60), iter(range(5)), Staging.put_result
+
+    def waiting(staging: Staging, token: str, result: UnitResult) -> UnitResult:
+        if next(first, None) is not None:
+            some.wait()
+        return put(staging, token, result)
+
+    monkeypatch.setattr(Staging, "put_result", waiting)
+    assert set(OnSpark(shipped_spark, trees).run().values()) == {"committed"}
+    assert next(first, None) is None
+    assert not some.broken
 
 
 def test_a_large_file_is_copied_in_parts_and_joined(shipped_spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 
@@ -24,9 +26,11 @@ from airflow_gobblin.run.finish import finish, sweep
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import LocalFiles
+from airflow_gobblin.storage.stores.base import put_or_read
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace import staging as staging_module
 from airflow_gobblin.workspace.staging import MARKS, ROOT, PlanResults, Staging, staging_folder
+from tests.copy.mirrors import Trees
 from tests.faults import Crash, died
 from tests.lab import Lab
 from tests.protocol.rows import Table
@@ -75,6 +79,23 @@ def test_a_plan_is_written_once(staging: Staging) -> None:
 def test_what_is_staged_is_private_before_anything_else_is_there(staging: Staging, tmp_path: Path) -> None:
     staging.put_plan(PLAN)
     assert (tmp_path / staging.folder).stat().st_mode & 0o077 == 0
+
+
+def test_what_a_run_has_besides_its_plan_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Barrier(2, timeout=60)
+
+    def waiting(store: Any, key: str, data: bytes) -> tuple[bytes, bool]:
+        if key.endswith(("/work", "/packs/0")):
+            both.wait()
+        return put_or_read(store, key, data)
+
+    monkeypatch.setattr(LocalFiles, "parallel", 2)
+    monkeypatch.setattr("airflow_gobblin.workspace.staging.put_or_read", waiting)
+    trees = Trees(tmp_path)
+    trees.write("a/file")
+    opened = trees.opened()
+    run = create_work_units(opened, RunRequest("key"))
+    assert opened.staging.pack(run.run, 0) == run.packs[0]
 
 
 def test_the_first_good_result_of_a_unit_stands(staging: Staging) -> None:

@@ -113,18 +113,19 @@ def without_clashes(found: Iterable[Difference]) -> Iterator[Difference]:
 
     :raises DifferenceError: one does.
     """
-    names: list[tuple[bytes, Difference]] = []  # of files, each of which the ones after it begin with
+    names: list[tuple[str, Difference]] = []  # of files, each of which the ones after it begin with
     for one in found:
         entry = one.source or one.target
         assert entry is not None
-        key = key_of(entry)
-        while names and not key.startswith(names[-1][0]):
+        is_folder = entry.kind is EntryKind.FOLDER
+        path = f"{entry.path}/" if is_folder else entry.path
+        while names and not path.startswith(names[-1][0]):
             names.pop()
         for name, other in names:
-            if key[len(name) : len(name) + 1] == b"/" and not (one.source is None and other.source is None):
+            if path[len(name) : len(name) + 1] == "/" and not (one.source is None and other.source is None):
                 raise _clash(other, one)
-        if entry.kind is not EntryKind.FOLDER:
-            names.append((key, one))
+        if not is_folder:
+            names.append((path, one))
         yield one
 
 

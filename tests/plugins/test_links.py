@@ -11,12 +11,16 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from airflow.sdk.types import TaskInstanceKey
 
+from airflow_gobblin.hooks import ingestion as hooks
 from airflow_gobblin.ingestion import Ingestion
+from airflow_gobblin.job import Job
 from airflow_gobblin.links import DatasetLink, SparkLink, page_address
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.operators.extract import ExtractOperator
+from airflow_gobblin.operators.task_logs import pack_reference
 from airflow_gobblin.operators.tasks import FinishOperator, WriteCommitStepsOperator
+from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.spark.report import PackReport
 from tests.lab import Lab
 from tests.plugins.conftest import EVIL, made
@@ -49,6 +53,28 @@ def test_a_task_of_one_dataset_leads_to_it(tmp_path: Path) -> None:
         assert (words["dag_id"], words["ingestion"]) == (["shop"], ["lab"])
         found |= set(words["urn"])
     assert found == {"orders", EVIL}
+
+
+def test_a_task_opens_its_job_only_where_its_reference_does_not_name_the_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, ingestion, plan = decided(tmp_path, max_packs=2)
+    opened: list[str] = []
+    real = hooks.open_job
+
+    def opening(job: Job) -> OpenJob:
+        opened.append(job.name)
+        return real(job)
+
+    monkeypatch.setattr(hooks, "open_job", opening)
+    found = {}
+    for pack in plan.packs:
+        of = pack_reference(plan.run, pack)
+        operator = WriteCommitStepsOperator(task_id="write", job=ingestion, pack=of)
+        _, words = leads_to(DatasetLink().get_link(operator, ti_key=HERE))
+        found[words["urn"][0]] = len(opened)
+        opened.clear()
+    assert found == {"orders": 0, EVIL: 1}
 
 
 def test_other_tasks_lead_to_the_list(tmp_path: Path) -> None:

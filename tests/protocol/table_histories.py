@@ -1,9 +1,11 @@
 """Random histories of datasets in tables: several runs at once, late tasks, crashes, errors and lost answers at any call of the
-journal, the workspace and the tables; people who abandon, rewind and replace; and what somebody else does to a table: rows that
-are added or deleted, compaction, expiry, other columns, a table that is set back or dropped, an old copy of the journal.
+journal, the workspace and the tables; people who abandon, rewind and replace; another ingestion that takes tables over, and its
+former owner that takes them back; and what somebody else does to a table: rows that are added or deleted, compaction, expiry,
+other columns, a table that is set back or dropped, an old copy of the journal.
 
-At every moment a table has just what the journal says, in multisets, and of what somebody else did nothing is lost; while a table
-is set back or gone, nobody changes it; at rest everything in the source is published, once.
+At every moment a table has just what the journal of its owner says, in multisets, and of what somebody else did nothing is lost;
+while a table is set back or gone, nobody changes it, nor does whoever has lost it to another owner; at rest everything in the
+source is published, once.
 
     $ .venv/bin/python -m tests.protocol.table_histories SEED
 
@@ -26,6 +28,7 @@ from unittest import mock
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.journal.history import Slot
+from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.run.decide import write_commit_steps
@@ -53,8 +56,10 @@ _EVENTS = {
     "gone": 0.7,
     "copy": 0.7,
     "old_copy": 1,
+    "take_over": 1.5,
     "go_on": 24,
 }
+_BY_PEOPLE = ("abandon", "rewind", "take over")
 _AT_ONCE = 4
 """The most attempts at once."""
 
@@ -89,9 +94,11 @@ class TableHistory:
         self.seed = seed
         self.chance = random.Random(seed)
         self.world = TableWorld(f"history {seed}", location)
+        self.worlds = [self.world, self.world.heir()] if seed % 2 else [self.world]
+        """The ingestions into the tables."""
         self.rows, self.version, self.theirs = 3, 0, 0
         self.attempts: list[Turn] = []
-        self.plans: list[tuple[RunPlan, ColumnRows]] = []
+        self.plans: list[tuple[TableWorld, RunPlan, ColumnRows]] = []
         self.copies: list[TableWorld] = []
         self.saved: dict[str, memory_table._State] = {}
         self.copied_tokens: set[str] = set()
@@ -113,7 +120,8 @@ class TableHistory:
         with deterministic() as determined, watching(MemoryTable):
             determined.begin(self.seed)
             try:
-                self._start("run 0", lambda attempt: self._carry_out(attempt, RunRequest("run 0"), self.source))
+                first = self.source
+                self._start("run 0", lambda attempt: self._carry_out(attempt, self.world, RunRequest("run 0"), first))
                 for _ in range(events):
                     self._something()
                     self._expect_whole()
@@ -143,14 +151,15 @@ class TableHistory:
             start = self.chance.randrange(self.rows)
             end = self.chance.choice([None, self.chance.randint(start + 1, self.rows)])
             request = RunRequest(name, end, (FLIGHTS,), start, True)
-        of = self.source
-        self._start(f"{name} {request.start, request.end}", lambda attempt: self._carry_out(attempt, request, of))
+        of, world = self.source, self.chance.choice([*map(self._owner, self.world.urns), self.worlds[-1]])
+        name = f"{name}{self._whose(world)} {request.start, request.end}"
+        self._start(name, lambda attempt: self._carry_out(attempt, world, request, of))
 
-    def _carry_out(self, attempt: Turn, request: RunRequest, of: ColumnRows) -> None:
-        opened = self.world.opened(of, attempt)
+    def _carry_out(self, attempt: Turn, world: TableWorld, request: RunRequest, of: ColumnRows) -> None:
+        opened = world.opened(of, attempt)
         verify_recover(opened, request)
         plan = create_work_units(opened, request)
-        self.plans.append((plan, of))
+        self.plans.append((world, plan, of))
         attempt.works_on(plan)
         inprocess.extract(opened, plan, NoConnections())
         for pack in plan.packs:
@@ -162,21 +171,31 @@ class TableHistory:
     def _finish(self, opened: OpenJob, plan: RunPlan) -> None:
         tokens = {ref.urn: ref.token for pack in plan.packs for ref in pack.datasets}
         for report in finish(opened, plan):
-            slot = self.world.journal().history(report.urn).by_token(tokens.get(report.urn, ""))
+            slot = opened.journal.history(report.urn).by_token(tokens.get(report.urn, ""))
             if slot is not None and slot.done and report.status not in ("committed", "partial", "failed"):
                 raise AssertionError(f"{report} of slot {slot.decision.slot}, which is done")
+
+    def _run_as_far_as_its_plan(self) -> int:
+        """Mostly, a run plans just before something happens to a table. :return: the number of attempts before."""
+        before = len(self.attempts)
+        if self.chance.random() < 0.6:
+            self._run()
+        for attempt in self.attempts[before:]:
+            while not (attempt.tokens or attempt.ended):
+                self._let_go_on(attempt, 1)
+        return before
 
     def _task(self) -> None:
         """A task of an earlier run, which is cleared or tried again."""
         if not self.plans or len(self._awake()) >= _AT_ONCE:
             return
-        plan, of = self.chance.choice(self.plans[-4:])
+        world, plan, of = self.chance.choice(self.plans[-4:])
         task = self.chance.choice(["extract", "write_commit_steps", "execute_commit_steps", "finish"])
-        self._start(f"{task} of {plan.run}", lambda attempt: self._carry_out_task(attempt, task, plan, of))
+        name = f"{task} of {plan.run}{self._whose(world)}"
+        self._start(name, lambda attempt: self._carry_out_task(attempt, task, world.opened(of, attempt), plan))
 
-    def _carry_out_task(self, attempt: Turn, task: str, plan: RunPlan, of: ColumnRows) -> None:
+    def _carry_out_task(self, attempt: Turn, task: str, opened: OpenJob, plan: RunPlan) -> None:
         attempt.works_on(plan)
-        opened = self.world.opened(of, attempt)
         if task == "extract":
             inprocess.extract(opened, plan, NoConnections())
         elif task == "finish":
@@ -187,19 +206,44 @@ class TableHistory:
 
     def _person(self) -> None:
         """A person abandons what is pending or planned of a dataset; or rewinds the one that can be."""
-        pending = [urn for urn in self.world.urns if self.world.journal().history(urn).pending is not None]
-        urn = self.chance.choice(pending or self.world.urns)
+        pending = self._pending()
+        world, urn = self.chance.choice(pending or [(self._owner(urn), urn) for urn in self.world.urns])
         if pending or self.chance.random() < 0.4:
-            self._start(f"abandon {urn}", lambda attempt: self._abandon(attempt, urn))
+            name = f"abandon {urn}{self._whose(world)}"
+            self._start(name, lambda attempt: self._abandon(attempt, world, urn))
         else:
-            to = LongWatermark(self.chance.randrange(self.rows))
-            self._start(f"rewind to {to}", lambda attempt: self._rewind(attempt, to))
+            to, owner = LongWatermark(self.chance.randrange(self.rows)), self._owner(FLIGHTS)
+            self._start(f"rewind to {to}", lambda attempt: self._rewind(attempt, owner, to))
 
-    def _abandon(self, attempt: Attempt | None, urn: str) -> None:
-        self.world.person(attempt).abandon(urn, "for the test")
+    def _pending(self) -> list[tuple[TableWorld, str]]:
+        """The datasets of which a slot is pending."""
+        datasets = ((world, urn) for world in self.worlds for urn in world.urns)
+        return [(world, urn) for world, urn in datasets if world.journal().history(urn).pending is not None]
 
-    def _rewind(self, attempt: Attempt, to: LongWatermark) -> None:
-        self.world.person(attempt).rewind(FLIGHTS, to, "for the test")
+    def _abandon(self, attempt: Attempt | None, world: TableWorld, urn: str) -> None:
+        world.person(attempt).abandon(urn, "for the test")
+
+    def _rewind(self, attempt: Attempt, world: TableWorld, to: LongWatermark) -> None:
+        world.person(attempt).rewind(FLIGHTS, to, "for the test")
+
+    def _take_over(self) -> None:
+        """A table is taken over by the ingestion that hasn't got it."""
+        choices = ((world, urn) for world in self.worlds for urn in world.urns if world is not self._owner(urn))
+        there = [(world, urn) for world, urn in choices if self.world.state(urn) is not None]
+        if there and len(self._awake()) < _AT_ONCE:
+            world, urn = self.chance.choice(there)
+            table = world.table(urn)
+            self._start(
+                f"take over {urn}{self._whose(world)}",
+                lambda attempt: world.person(attempt).take_over(urn, table, "for the test"),
+            )
+
+    def _owner(self, urn: str) -> TableWorld:
+        """The ingestion that has the table of a dataset; the first, if there is none."""
+        return next((world for world in self.worlds if world.owns(urn)), self.world)
+
+    def _whose(self, world: TableWorld) -> str:
+        return "" if world is self.world else " of the heir"
 
     def _outsider(self) -> None:
         """Somebody else does something to a table."""
@@ -208,13 +252,15 @@ class TableHistory:
             return
         ours = sorted(row for row in self.world.rows(FLIGHTS) if row[1] != "theirs") if urn == FLIGHTS else []
         act = self.chance.choice(["add", "add", "compact", "expire", "expire", "column", "delete"])
-        if act == "column" and self.chance.random() < 0.7:
-            return
+        if act == "column":
+            if self.chance.random() < 0.7:
+                return
+            self._run_as_far_as_its_plan()
         self.log.append(f"somebody else's {act}: {urn}")
         match act:
             case "add":
                 self.theirs += 1
-                self.world.add_theirs(urn, self.theirs)
+                self._owner(urn).add_theirs(urn, self.theirs)
             case "compact":
                 self.world.table(urn).compact()
             case "expire":
@@ -234,12 +280,15 @@ class TableHistory:
         """A table is set back, restored from a copy, or dropped, for some time: nobody publishes to it then. People act before or
         after.
         """
+        planned = self._run_as_far_as_its_plan()
         urns = [urn for urn in self.world.urns if (state := self.world.state(urn)) is not None and state.marks]
         if not urns:
             return
         urn = self.chance.choice(urns)
-        table, state, before = self.world.table(urn), self.world.state(urn), self.world.mark(urn)
+        table, state, before = self.world.table(urn), self.world.state(urn), self._owner(urn).mark(urn)
         assert state is not None
+        if any(world is not self._owner(urn) for world, pending in self._pending() if pending == urn):
+            return  # it may be a take-over, which doesn't mind
         how = self._take_away(urn, state)
         if not how:
             return
@@ -247,41 +296,47 @@ class TableHistory:
         left = memory_table._tables.get(table.table)
         self.unwatched = True
         # A copy lacks the fences since, so that a process that is at a commit just then may make it: that is stated.
-        before_it = len(self.attempts) if how == "restored" else 0
+        before_it = planned if how == "restored" else 0
         if self.chance.random() < 0.7 and len(self._awake()) < _AT_ONCE:
             self._run()
         tasks = (attempt for attempt in self.attempts[before_it:] if not attempt.ended)
-        for attempt in [one for one in tasks if not one.name.startswith(("abandon", "rewind"))]:
+        for attempt in [one for one in tasks if not one.name.startswith(_BY_PEOPLE)]:
             self._let_go_on(attempt, self.chance.choice([5, 60, 2000]))
         self.unwatched = False
         found = memory_table._tables.get(table.table)
         created = left is None and found is not None and not found.marks  # by a run that looked before there was one
         self._expect(found is left or created, f"{urn} was {how}, and somebody changed it")
         memory_table._tables[table.table] = replace(state, versions={**state.versions})
-        self._expect(self.world.mark(urn) == before, "it is as it was")
+        self._expect(self._owner(urn).mark(urn) == before, "it is as it was")
         self.log.append(f"{urn} is as it was")
         self._check()
 
     def _take_away(self, urn: str, state: memory_table._State) -> str:
         """Let a table not be as it has to be. :return: how; empty: it is left as it is."""
         table, old = self.world.table(urn), self.saved.get(urn)
+        histories = [world.journal().history(urn) for world in self.worlds]
         how = self.chance.choice(["set back", "restored", "dropped"])
         if how == "set back" and state.versions[state.head].ancestors & {*state.versions}:
             table.roll_back()
             if not self._mark_stands(urn):
                 return how
             memory_table._tables[table.table] = replace(state)  # only what somebody else did since was undone
-        elif how == "restored" and old is not None and old.marks != state.marks:
-            if self.world.journal().history(urn).pending is None:  # else what it undoes may be carried out again
+        elif how == "restored" and old is not None and old.marks != state.marks and old.owner == state.owner:
+            if all(history.pending is None for history in histories):  # else what it undoes may be carried out again
                 memory_table._tables[table.table] = replace(old)
                 return how
-        elif how == "dropped" and self.world.journal().history(urn).state.live:
+        elif how == "dropped" and all(history.state.live for history in histories):
             table.drop()
             return how
         return ""
 
     def _mark_stands(self, urn: str) -> bool:
-        return self.world.table(urn).open(NoConnections(), self.world.files).look(self.world.owner(urn)).stands
+        """Return whether what the mark of its owner left is in the history of a table, whatever the product says."""
+        state = self.world.state(urn)
+        assert state is not None
+        assert state.owner is not None
+        _, number = state.marks.get(state.owner.key, (None, 0))
+        return number in state.versions[state.head].ancestors | {state.head}
 
     def _copy(self) -> None:
         """Somebody makes a copy of the journal and the workspace, and of the tables."""
@@ -324,7 +379,7 @@ class TableHistory:
 
     # The baton
 
-    def _start(self, name: str, work: Callable[[Turn], None]) -> None:
+    def _start(self, name: str, work: Callable[[Turn], object]) -> None:
         self.attempts.append(Turn(f"{name} at {len(self.attempts)}", self, cast(Any, work)))
         self.log.append(f"{self.attempts[-1].name} starts")
 
@@ -369,12 +424,32 @@ class TableHistory:
         result = do()
         slot = call.place == "store" and call.operation == "put" and ("/d/" in call.subject or "/o/" in call.subject)
         commit = call.place == "table" and call.effect is Effect.PUT
-        if (slot or commit) and not self.unwatched:
+        if commit or (slot and not self.unwatched):
             try:
-                self._check()
+                if commit:
+                    self._note_act(call)
+                if not self.unwatched:
+                    self._check()
             except BaseException as error:
                 self.broken = self.broken or error
         return result
+
+    def _note_act(self, call: Call) -> None:
+        """Take note of what was done to a table just now."""
+        (urn,) = (urn for urn in self.world.urns if self.world.table(urn).name == call.subject)
+        owner = self._owner(urn)
+        if call.operation == "take over":
+            owner.inherit(urn)
+        state, mark = self.world.state(urn), owner.mark(urn)
+        slot = None if mark is None or not mark.done else owner.journal().history(urn).by_token(mark.token)
+        if self.unwatched or call.operation != "commit":
+            return
+        if slot is not None and slot.decision.action is Action.COMMIT:
+            assert state is not None
+            assert slot.decision.table is not None
+            self._expect(
+                slot.decision.table.form == state.form, f"{urn} has other columns than slot {mark} was made for"
+            )
 
     # The end
 
@@ -386,24 +461,38 @@ class TableHistory:
             self._let_go_on(self.chance.choice(awake), 1 + int(self.chance.expovariate(1 / 40)))
         self._expect_whole()
         for number in range(8):
-            opened, request = self.world.opened(self.source), RunRequest(f"rest {number}")
-            verify_recover(opened, request)
-            reports = inprocess.go_on(opened, create_work_units(opened, request), NoConnections())
-            self.log.append(f"rest: {', '.join(f'{u} {r.status.value} {r.detail}' for u, r in reports.items())}")
-            self._check()
-            if all(report.status == ("committed" if urn == PLANES else "idle") for urn, report in reports.items()):
+            idle = [self._rest(world, RunRequest(f"rest {number}")) for world in self.worlds]
+            pending = self._pending()
+            if all(idle) and not pending:
                 break
-            for urn in self.world.urns:
-                if self.world.journal().history(urn).pending is not None:  # what it would take out was changed
-                    self._abandon(None, urn)
+            for world, urn in pending:  # what it would take out was changed, or the table is another's
+                self._abandon(None, world, urn)
         self._check()
         killed = (attempt.tokens for attempt in self.attempts if attempt.error is not None)
-        self.world.check_complete(self.source, self.copied_tokens.union(*killed))
+        tokens = self.copied_tokens.union(*killed)
+        for world in self.worlds:
+            world.check_complete(self.source, tokens)
+
+    def _rest(self, world: TableWorld, request: RunRequest) -> bool:
+        """Carry out a run of an ingestion. :return: whether there was nothing to do in the tables that it has."""
+        opened = world.opened(self.source)
+        try:
+            verify_recover(opened, request)
+            reports = inprocess.go_on(opened, create_work_units(opened, request), NoConnections())
+        except GobblinError as error:  # a slot of a table that it has lost: a person has to abandon it
+            self.log.append(f"rest{self._whose(world)}: {error}")
+            return False
+        told = ", ".join(f"{urn} {report.status.value} {report.detail}" for urn, report in reports.items())
+        self.log.append(f"rest{self._whose(world)}: {told}")
+        self._check()
+        found = ((urn, report) for urn, report in reports.items() if world.owns(urn))
+        return all(report.status == ("committed" if urn == PLANES else "idle") for urn, report in found)
 
     # What must hold
 
     def _check(self) -> None:
-        self.world.check()
+        for world in self.worlds:
+            world.check()
 
     def _expect(self, holds: bool, told: str) -> None:
         if not holds:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -110,6 +110,20 @@ def source(urns: Iterable[str], rows: int, version: int = 0) -> ColumnRows:
     return ColumnRows(tuple(tables))
 
 
+@dataclass(frozen=True)
+class Inherited:
+    """What a table had when a dataset took it over, or got it.
+
+    :param live: the units of that dataset that were live then: if they leave, or are there, is in `rows`.
+    :param marks: the marks of all others.
+    """
+
+    owner: Owner
+    rows: Counter[Row]
+    live: Mapping[UnitRef, UnitSummary]
+    marks: Mapping[str, tuple[Mark, int]]
+
+
 @dataclass
 class TableWorld:
     """A journal, a workspace and tables, and what somebody else did to these.
@@ -119,6 +133,7 @@ class TableWorld:
     :param urns: its datasets.
     :param deleted: rows that somebody else deleted, by dataset.
     :param theirs: rows that somebody else added, each with the slot whose mark the table had then.
+    :param inherited: of the datasets whose table was taken over, what it had then.
     """
 
     name: str
@@ -128,6 +143,7 @@ class TableWorld:
     files: MemoryFiles = field(default_factory=MemoryFiles)
     deleted: dict[str, Counter[Row]] = field(default_factory=lambda: {urn: Counter() for urn in KINDS})
     theirs: dict[str, dict[Row, int]] = field(default_factory=lambda: {urn: {} for urn in KINDS})
+    inherited: dict[str, Inherited] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.location:  # a table of files in memory can't be merged into
@@ -173,7 +189,35 @@ class TableWorld:
         state = self.state(urn)
         return None if state is None else state.marks.get(self.owner(urn).key, (None, 0))[0]
 
-    # Copies
+    # Another one
+
+    def heir(self) -> TableWorld:
+        """Another ingestion of the same datasets into the same tables: each belongs to one of the two."""
+        return TableWorld(
+            self.name,
+            self.location,
+            self.urns,
+            deleted=self.deleted,
+            theirs=self.theirs,
+            inherited=self.inherited,
+        )
+
+    def owns(self, urn: str) -> bool:
+        """Whether it has the table of a dataset; if there is none yet, it hasn't."""
+        state = self.state(urn)
+        return state is not None and state.owner == self.owner(urn)
+
+    def inherit(self, urn: str) -> None:
+        """Take note that it has taken over the table of a dataset just now."""
+        state, owner, mark = self.state(urn), self.owner(urn), self.mark(urn)
+        assert state is not None
+        assert state.owner == owner, f"{urn}: it was taken over, and belongs to {state.owner}"
+        assert mark is not None, f"{urn}: it was taken over without a mark"
+        assert mark.done, f"{urn}: it was taken over by an abandoned slot, {mark}"
+        live = units_in_table(self.journal().history(urn), mark, state.id)
+        marks = {key: mark for key, mark in state.marks.items() if key != owner.key}
+        self.inherited[urn] = Inherited(owner, self.rows(urn), live, marks)
+        self.deleted[urn], self.theirs[urn] = Counter(), {}
 
     def copied(self) -> TableWorld:
         """Another world with the same journal and workspace, which shares the tables."""
@@ -182,7 +226,9 @@ class TableWorld:
             store.put_if_absent(key, self.store.get(key) or b"")
         deleted = {urn: Counter(rows) for urn, rows in self.deleted.items()}
         theirs = {urn: {**rows} for urn, rows in self.theirs.items()}
-        return TableWorld(self.name, self.location, self.urns, store, self.files.copy(), deleted, theirs)
+        return TableWorld(
+            self.name, self.location, self.urns, store, self.files.copy(), deleted, theirs, {**self.inherited}
+        )
 
     def tables_as_they_are(self) -> Callable[[], None]:
         """Return a function that puts all tables back as they are now, with their data files."""
@@ -217,8 +263,8 @@ class TableWorld:
 
     def delete(self, urn: str, row: Row) -> None:
         """Delete a row of ours."""
+        self.deleted[urn][row] += self.rows(urn)[row]  # two ingestions may have published it
         self.table(urn).delete(lambda other: as_row(other) == row)
-        self.deleted[urn][row] += 1
 
     def rows(self, urn: str) -> Counter[Row]:
         """The rows of a table, as a reader gets them."""
@@ -240,10 +286,30 @@ class TableWorld:
         if state is None:
             assert history.table is None, f"{urn}: its table is gone"
             return
+        found = self.inherited.get(urn)
+        if found is not None:
+            assert state.owner == found.owner, f"{urn}: it belongs to {found.owner}, and nobody took it over"
+            for key in {*state.marks} - {found.owner.key}:  # a fence does no harm
+                now, then = state.marks[key], found.marks.get(key)
+                assert now == then or not now[0].done, f"{urn}: {key} has lost it, and left {now}, after {then}"
+        if not self.owns(urn):
+            return
         live = units_in_table(history, self.mark(urn), state.id)
         swapped = max((ref.slot for ref in live), default=0) if KINDS[urn] is ExtractKind.SNAPSHOT_ONLY else 0
         theirs = Counter(row for row, slot in self.theirs[urn].items() if slot >= swapped)
-        expect_rows(urn, self.rows(urn), rows_of(urn, live.values()) - self.deleted[urn] + theirs)
+        expect_rows(urn, self.rows(urn), self._rows_of(urn, live) - self.deleted[urn] + theirs)
+
+    def _rows_of(self, urn: str, live: Mapping[UnitRef, UnitSummary]) -> Counter[Row]:
+        """Return the rows of live units, and those that the table had when it was taken over."""
+        found = self.inherited.get(urn)
+        if found is None:
+            return rows_of(urn, live.values())
+        new = [unit for ref, unit in live.items() if ref not in found.live]
+        if KINDS[urn] is ExtractKind.SNAPSHOT_ONLY:
+            return rows_of(urn, new) if new else found.rows
+        gone = rows_of(urn, (unit for ref, unit in found.live.items() if ref not in live))
+        rows = found.rows - gone + rows_of(urn, new)
+        return newest_of_keys(rows, lambda row: row[2:]) if KINDS[urn] is ExtractKind.SNAPSHOT_APPEND else rows
 
     def check_complete(self, of: ColumnRows, killed: Collection[str] = ()) -> None:
         """What holds at rest: everything in the source is published, once, and nothing is left over.
@@ -257,6 +323,8 @@ class TableWorld:
         for table in of.tables:
             history = journal.history(table.urn)
             assert history.pending is None, f"{table.urn}: {history.pending} is pending"
+            if not self.owns(table.urn):
+                continue
             found = [*positions_of(history.state.live.values())]
             assert Counter(p for _, p in found) == Counter(range(table.rows)), f"{table.urn}: it has {sorted(found)}"
             if table.snapshot:
@@ -305,19 +373,22 @@ def _after(decision: Decision, live: Mapping[UnitRef, UnitSummary]) -> dict[Unit
 
 
 def rows_of(
-    urn: str, units: Iterable[UnitSummary], version: Callable[[Row], object] = lambda row: row[2:]
+    urn: str, units: Iterable[UnitSummary], version: Callable[[Row], Any] = lambda row: row[2:]
 ) -> Counter[Row]:
     """Return the rows of some units; where they are merged, of each key the newest one.
 
     :param version: how new a row is.
     """
     rows = [row_of(urn, number, position) for number, position in positions_of(units)]
-    if KINDS[urn] is ExtractKind.SNAPSHOT_APPEND:
-        newest: dict[int, Row] = {}
-        for row in sorted(rows, key=version):  # type: ignore[arg-type]
-            newest[row[0]] = row
-        rows = [*newest.values()]
-    return Counter(rows)
+    return newest_of_keys(rows, version) if KINDS[urn] is ExtractKind.SNAPSHOT_APPEND else Counter(rows)
+
+
+def newest_of_keys(rows: Iterable[Row], version: Callable[[Row], Any]) -> Counter[Row]:
+    """Return of each key the newest row. :param version: how new a row is."""
+    newest: dict[int, Row] = {}
+    for row in sorted(rows, key=version):
+        newest[row[0]] = row
+    return Counter(newest.values())
 
 
 def positions_of(units: Iterable[UnitSummary]) -> Iterator[tuple[int, int]]:

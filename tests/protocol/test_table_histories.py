@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_gobblin.commit.committer import Committer
 from airflow_gobblin.commit.sweeping import Sweeper
 from airflow_gobblin.journal.records import Decision, Outcome, OutcomeState
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.table import Mark, Owner
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.tables.commit import DATA_FOLDER
+from airflow_gobblin.tables.port import Change, Look
+from airflow_gobblin.testing import memory_table
+from airflow_gobblin.testing.memory_table import _OpenMemoryTable
 from tests.proofs import Proved, some_and_whole
 from tests.protocol.mirror_histories import play_all
 from tests.protocol.table_histories import Broken, play
@@ -20,6 +26,7 @@ from tests.tables.test_mutants import (
     commit_on_another_handle,
     fence_without_a_new_head,
     retry_of_the_library,
+    the_owner_is_not_looked_at,
     undo_of_a_standing_commit,
     what_leaves_is_not_counted,
 )
@@ -62,6 +69,29 @@ def sweep_of_a_done_slot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sweeper, "_remove_data_files", remove)
 
 
+def commit_that_does_not_require_the_owner(patch: pytest.MonkeyPatch) -> None:
+    """A commit requires of the table its own mark and the form, and not that nobody took the table over."""
+    commit = _OpenMemoryTable.commit
+
+    def mutated(self: _OpenMemoryTable, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
+        now, was = memory_table._tables.get(self._table.table), look.at
+        assert isinstance(was, memory_table._State)
+        same = now is not None and (now.id, now.form, now.marks.get(owner.key)) == (
+            was.id,
+            was.form,
+            was.marks.get(owner.key),
+        )
+        commit(self, replace(look, at=now) if same else look, change, owner, mark)
+
+    patch.setattr(_OpenMemoryTable, "commit", mutated)
+
+
+def take_over_that_moves_no_mark(patch: pytest.MonkeyPatch) -> None:
+    """A table is taken over without the mark of the slot that does it: an earlier slot of the new owner isn't shut out."""
+    take_over = _OpenMemoryTable.take_over
+    patch.setattr(_OpenMemoryTable, "take_over", lambda self, look, owner, mark=None: take_over(self, look, owner))
+
+
 MUTANTS: tuple[Mutate, ...] = (
     retry_of_the_library,
     commit_on_another_handle,
@@ -72,6 +102,9 @@ MUTANTS: tuple[Mutate, ...] = (
     sweep_of_a_done_slot,
     an_error_means_that_nothing_happened,
     what_leaves_is_not_counted,
+    the_owner_is_not_looked_at,
+    commit_that_does_not_require_the_owner,
+    take_over_that_moves_no_mark,
 )
 """Deliberate faults. `tests/tables/test_mutants.py` has those of formats and of the step, which the contract catches, too."""
 SEEDS = range(300)

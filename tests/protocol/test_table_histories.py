@@ -26,7 +26,9 @@ from tests.tables.test_mutants import (
     commit_on_another_handle,
     fence_without_a_new_head,
     retry_of_the_library,
+    the_form_is_not_looked_at,
     the_owner_is_not_looked_at,
+    the_rollback_is_not_seen,
     undo_of_a_standing_commit,
     what_leaves_is_not_counted,
 )
@@ -62,9 +64,9 @@ def outcome_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 def sweep_of_a_done_slot(patch: pytest.MonkeyPatch) -> None:
     """The data files of every token that is swept are removed, also those that a commit named."""
 
-    def remove(self: Sweeper, plan: Plan | None) -> None:
+    def remove(self: Sweeper, token: str, plan: Plan | None) -> None:
         if plan is not None and plan.table is not None and plan.table.location:
-            open_files(plan.table.location).remove_tree(f"{DATA_FOLDER}/{plan.token}")
+            open_files(plan.table.location).remove_tree(f"{DATA_FOLDER}/{token}")
 
     patch.setattr(Sweeper, "_remove_data_files", remove)
 
@@ -102,6 +104,7 @@ MUTANTS: tuple[Mutate, ...] = (
     sweep_of_a_done_slot,
     an_error_means_that_nothing_happened,
     what_leaves_is_not_counted,
+    the_rollback_is_not_seen,
     the_owner_is_not_looked_at,
     commit_that_does_not_require_the_owner,
     take_over_that_moves_no_mark,
@@ -111,7 +114,11 @@ SEEDS = range(300)
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
+@pytest.mark.parametrize(
+    "mutate",
+    [*MUTANTS, pytest.param(the_form_is_not_looked_at, marks=pytest.mark.soak)],
+    ids=lambda mutate: mutate.__name__,
+)
 def test_a_fault_is_caught(mutate: Mutate, monkeypatch: pytest.MonkeyPatch, proved: Proved) -> None:
     mutate(monkeypatch)
     for seed in SEEDS:

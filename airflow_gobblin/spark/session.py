@@ -8,6 +8,7 @@ the server does, when it has been idle (`spark.connect.session.manager.defaultSe
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import logging
 import os
@@ -119,6 +120,8 @@ def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSess
     place, state = next((place, state) for place, state in found if state is not None)
     spark: SparkSession = SparkSession.builder.remote(place).create()
     if state:
+        sys.path[1:1] = zips  # for this process itself, as `addArtifacts` does
+        importlib.invalidate_caches()
         return spark
     try:
         spark.addArtifacts(*zips, pyfile=True)

@@ -69,7 +69,11 @@ def test_later_drivers_find_the_session_warm(tmp_path: Path, spark_connect: Spar
     assert spark_connect.python_daemons == daemons
 
 
-def test_a_session_is_given_its_code_and_settings_once(tmp_path: Path, spark_connect: SparkConnect) -> None:
+def test_a_session_is_given_its_code_and_settings_once_and_each_driver_can_import_it(
+    tmp_path: Path, spark_connect: SparkConnect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme_shipped.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
     program = """if True:
         import sys
         from pyspark.sql.connect.session import SparkSession
@@ -78,6 +82,7 @@ def test_a_session_is_given_its_code_and_settings_once(tmp_path: Path, spark_con
         SparkSession.addArtifacts = lambda *args, **kwargs: given.append(args) or add(*args, **kwargs)
         with spark_session("test", zips=sys.argv[1:2]) as spark:
             print(len(given), spark.conf.get("spark.sql.shuffle.partitions"))
+            import acme_shipped
             if sys.argv[2:]:
                 spark.stop()
     """
@@ -85,7 +90,7 @@ def test_a_session_is_given_its_code_and_settings_once(tmp_path: Path, spark_con
         session.REMOTE: spark_connect.url,
         session.CONF: '{"spark.sql.shuffle.partitions": "7"}',
     }
-    command = [sys.executable, "-c", program, str(ship(CODE, tmp_path / "code"))]
+    command = [sys.executable, "-c", program, str(ship(["acme_shipped"], tmp_path / "code"))]
     told = [
         subprocess.check_output([*command, *more], env=environment, text=True, stderr=subprocess.DEVNULL).split()
         for more in ([], ["stop"], ["stop"])

@@ -140,7 +140,7 @@ class OpenDeltaTable:
         info = _commit_info("WRITE", {"mode": "Append"}, owner, mark)
         if not self._put(at.version + 1, info, chain(_marking(owner, mark, at.version), actions)):
             raise self._moved("somebody else committed to it")
-        self._confirm(look, owner, mark)
+        self._confirm(look, at, owner, mark)
 
     def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
         at = self._unmoved(look)
@@ -149,7 +149,7 @@ class OpenDeltaTable:
         if not self._put(at.version + 1, info, chain(marks, (self._metadata(at, owner=owner),))):
             raise self._moved("somebody else committed to it")
         if mark is not None:
-            self._confirm(look, owner, mark)
+            self._confirm(look, at, owner, mark)
 
     def change_columns(self, look: Look, owner: Owner, schema: pa.Schema) -> None:
         at = self._unmoved(look)
@@ -321,13 +321,20 @@ class OpenDeltaTable:
             raise self._moved("somebody else committed to it")
         return at
 
-    def _confirm(self, look: Look, owner: Owner, mark: Mark) -> None:
+    def _confirm(self, look: Look, at: _At, owner: Owner, mark: Mark) -> None:
         """Check that an entry of ours is part of the table: one that was put under the number of an expired one isn't.
+
+        The version that a mark was put on and the beginning of its token tell it from all others. To ask for a part takes a
+        look through the whole log.
 
         :raises TableError: it isn't, or a later one has been put since.
         """
-        table = self._read()
-        if table is None or str(table.metadata().id) != look.id or self._mark(table, owner)[0] != mark:
+        table, (value, begins, *_, since) = self._read(), _transactions(owner, mark, at.version)
+        if (
+            table is None
+            or str(table.metadata().id) != look.id
+            or any(table.transaction_version(name) != number for name, number in (value, begins, since))
+        ):
             raise TableError(
                 operation="commit to", subject=self._record.name, cause="the mark isn't there directly after it was put"
             )
@@ -454,7 +461,7 @@ class OpenDeltaTable:
         if table.version() == at.version:  # deltalake commits nothing where no row is newer
             self._put_marked(look, at, (), owner, mark)
         else:
-            self._confirm(look, owner, mark)
+            self._confirm(look, at, owner, mark)
 
     def _has_each_key_once(self, change: Change, merge: Merge) -> bool:
         """Return whether the staged rows are what a table without rows has once they are merged: files are added as they are.

@@ -26,6 +26,7 @@ from airflow_gobblin.errors import (
 )
 from airflow_gobblin.events.announcement import announce
 from airflow_gobblin.journal.records import Action
+from airflow_gobblin.model import registry
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.watermark import TimestampWatermark
 from airflow_gobblin.model.wire import record
@@ -337,8 +338,9 @@ def test_what_was_in_memory_before_a_stage_is_kept_from_the_garbage_collector(
     assert gc.get_freeze_count() == 0
 
 
-def test_the_tasks_of_a_stage_do_not_import_its_functions(tmp_path: Path) -> None:
+def test_the_tasks_of_a_stage_do_not_import_its_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They load Spark, and only its driver calls them."""
+    monkeypatch.setattr(registry, "_awaited", {})  # it is the process's, and so that of later tests
     diamond = Diamond(tmp_path)
     diamond.grow(4)
     stage = Stage("lab", Frame("acme.lab"), {"rows": diamond.raw["a"]}, ParquetSink(f"{tmp_path}/clean"))

@@ -276,6 +276,14 @@ def test_two_rows_of_a_key_that_nothing_tells_apart_are_refused_before_anything_
     assert lab.run()["orders"].status == "committed"
 
 
+def merge_little(lab: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sink of a lake, or of memory, merge 20 kB at most."""
+    if isinstance(lab.ingestion.sink, DeltaSink):
+        monkeypatch.setattr(DeltaSink, "merged_bytes", 20_000)
+    else:
+        lab.ingestion = replace(lab.ingestion, sink=lab.with_sink(merged_bytes=20_000))
+
+
 def test_more_rows_than_are_merged_at_once_are_refused_when_they_are_planned(
     shop: Callable[..., Shop], database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,10 +294,7 @@ def test_more_rows_than_are_merged_at_once_are_refused_when_they_are_planned(
     if isinstance(lab.ingestion.sink, PostgresSink):
         assert lab.ingestion.sink.merged_bytes is None
         return
-    if isinstance(lab.ingestion.sink, DeltaSink):
-        monkeypatch.setattr(DeltaSink, "merged_bytes", 20_000)
-    else:
-        lab.ingestion = replace(lab.ingestion, sink=lab.with_sink(merged_bytes=20_000))
+    merge_little(lab, monkeypatch)
     database.insert("orders", [(n, n, "y" * 100) for n in range(100, 400)])
     assert re.search("estimated at .* or more, and at most 20.0 kB are merged", lab.run()["orders"].detail)
     database.run("DELETE FROM orders WHERE id > 105")
@@ -306,12 +311,11 @@ def test_a_first_load_into_a_table_that_somebody_else_filled_is_refused_when_it_
     sink = lab.ingestion.sink
     if isinstance(sink, PostgresSink):
         return
+    merge_little(lab, monkeypatch)
     if isinstance(sink, DeltaSink):
-        monkeypatch.setattr(DeltaSink, "merged_bytes", 20_000)
         rows = pa.table({"id": [1], "at": [1], "note": ["theirs"]})
         write_deltalake(sink.location.replace("{dataset}", "orders"), rows)
     else:
-        lab.ingestion = replace(lab.ingestion, sink=lab.with_sink(merged_bytes=20_000))
         assert isinstance(sink, MemoryTableSink)
         table, schema = MemoryTable(sink.name.replace("{dataset}", "orders")), [("id", pa.int64()), ("at", pa.int64())]
         owner = Owner(lab.journal.id, lab.journal.ingestion, "orders")

@@ -10,17 +10,17 @@ import re
 from pathlib import PurePosixPath
 
 from airflow_gobblin.commit.preconditions import can_win
+from airflow_gobblin.commit.taking_out import DatasetTables
 from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
-from airflow_gobblin.errors import GobblinError, StepLostError, TableError
+from airflow_gobblin.errors import GobblinError, StepLostError
 from airflow_gobblin.job import UploadingWork, Work
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import Plan
-from airflow_gobblin.model.table import Owner, TableTarget
+from airflow_gobblin.model.table import TableTarget
 from airflow_gobblin.steps.base import Phase
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
-from airflow_gobblin.tables.port import table_of
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.staging import Staging
 
@@ -169,9 +169,8 @@ class Sweeper:
         if slot is not None and slot.decision.table is not None:
             return slot.decision.table.location
         connections = GuardedConnections(self._connections or NoConnections())
-        with connections.redactor.guarding("sweep the data files of", planned.table.name, TableError):
-            owner = Owner(self._journal.id, self._journal.ingestion, urn)
-            return table_of(planned.table).open(connections, self._staging.files).look(owner).location
+        tables = DatasetTables(self._journal, self._staging.files, connections)
+        return tables.look("sweep the data files of", urn, planned.table).location
 
     def _committed(self, slot: Slot) -> set[str]:
         """Return the data files that a slot committed."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import http.client
 import json
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -223,9 +224,16 @@ class WebHdfsOutput:
                 raise _error(answer.status, answer.read().decode(errors="replace"), self._path)
 
     def abort(self) -> None:
-        """Stop; a part of the file may exist. Harmless twice."""
+        """Stop; a part of the file exists, and isn't made later any more. Harmless twice.
+
+        The datanode may be about to create the file: it closes the connection only after that.
+        """
         with suppress(OSError):
-            self._connection.close()
+            if self._connection.sock is not None:
+                self._connection.sock.shutdown(socket.SHUT_WR)
+                while self._connection.sock.recv(_BLOCK):
+                    pass
+        self._connection.close()
 
 
 def _error(status: int, text: str, path: str) -> OSError:

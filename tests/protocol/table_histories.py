@@ -475,16 +475,19 @@ class TableHistory:
 
     def _rest(self, world: TableWorld, request: RunRequest) -> bool:
         """Carry out a run of an ingestion. :return: whether there was nothing to do in the tables that it has."""
-        opened = world.opened(self.source)
-        try:
-            verify_recover(opened, request)
-            reports = inprocess.go_on(opened, create_work_units(opened, request), NoConnections())
-        except GobblinError as error:  # a slot of a table that it has lost: a person has to abandon it
-            self.log.append(f"rest{self._whose(world)}: {error}")
-            return False
+        idle: list[bool] = []
+        self._start(f"rest{self._whose(world)}", lambda attempt: idle.append(self._is_idle(attempt, world, request)))
+        self._let_go_on(self.attempts[-1], sys.maxsize)
+        self._expect_whole()
+        return idle == [True]
+
+    def _is_idle(self, attempt: Turn, world: TableWorld, request: RunRequest) -> bool:
+        """Carry out a run; one that finds a slot of a table that its ingestion has lost fails: a person has to abandon it."""
+        opened = world.opened(self.source, attempt)
+        verify_recover(opened, request)
+        reports = inprocess.go_on(opened, create_work_units(opened, request), NoConnections())
         told = ", ".join(f"{urn} {report.status.value} {report.detail}" for urn, report in reports.items())
         self.log.append(f"rest{self._whose(world)}: {told}")
-        self._check()
         found = ((urn, report) for urn, report in reports.items() if world.owns(urn))
         return all(report.status == ("committed" if urn == PLANES else "idle") for urn, report in found)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import pytest
 
 from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.testing import FilesContract, FoldersContract, MemoryFiles, MemoryObjects, UploadsContract
+from airflow_gobblin.testing.files import TARGET
+from airflow_gobblin.testing.threads import together
 from tests.services.emulators import Emulator, with_conditions
 from tests.services.hdfs import Hdfs
 from tests.services.s3 import S3Server
@@ -38,6 +42,16 @@ class TestHdfsFiles(FoldersContract):
     @pytest.fixture
     def files(self, hdfs: Hdfs) -> Files:
         return open_files(hdfs.url(f"{hdfs.create_folder()}/lake"), hdfs)
+
+    @pytest.mark.slow
+    def test_an_output_that_is_aborted_at_once_is_not_made_later(self, files: Files) -> None:
+        def abort(number: int) -> None:
+            files.stage(f"staged/{number}/{uuid.uuid4().hex}", TARGET).abort()
+
+        for _ in range(10):
+            together(abort, 16)
+        time.sleep(1)
+        assert [*files.walk(".")] == []
 
 
 class TestS3Files(UploadsContract):

@@ -441,11 +441,12 @@ class TableHistory:
         if call.operation == "take over":
             owner.inherit(urn)
         state, mark = self.world.state(urn), owner.mark(urn)
-        slot = None if mark is None or not mark.done else owner.journal().history(urn).by_token(mark.token)
-        if self.unwatched or call.operation != "commit":
+        assert state is not None
+        _, marked = state.marks.get(owner.owner(urn).key, (None, 0))
+        if self.unwatched or mark is None or not mark.done or marked != state.head:  # by the fence of another one
             return
+        slot = owner.journal().history(urn).by_token(mark.token)
         if slot is not None and slot.decision.action is Action.COMMIT:
-            assert state is not None
             assert slot.decision.table is not None
             self._expect(
                 slot.decision.table.form == state.form, f"{urn} has other columns than slot {mark} was made for"

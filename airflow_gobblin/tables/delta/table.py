@@ -22,7 +22,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import chain, groupby
 from typing import Any, cast
@@ -38,7 +38,7 @@ from deltalake.transaction import Transaction
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import NotFoundError, SchemaConflictError, TableError, TableMovedError
 from airflow_gobblin.model.table import DataFile, Mark, Owner, TableUnit
-from airflow_gobblin.storage.files import open_files
+from airflow_gobblin.storage.files import FileIdentity, open_files
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.quick_s3 import credentials_of
 from airflow_gobblin.tables.arrow.merging import COMPARED_ROWS, newest
@@ -66,10 +66,14 @@ _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 @dataclass(frozen=True)
 class _At:
-    """A version of the table, as it was looked at."""
+    """A version of the table, as it was looked at.
+
+    :param entry: what tells its entry of the log from any other of its number; `None`: that has expired, or isn't known.
+    """
 
     table: DeltaTable
     configuration: Mapping[str, str]
+    entry: FileIdentity | None = None
 
     @property
     def version(self) -> int:
@@ -314,30 +318,47 @@ class OpenDeltaTable:
         at = look.at
         if not isinstance(at, _At):
             raise TableError(operation="commit to", subject=self._record.name, cause="there was no such table")
-        table = self._read()
+        entry, table = self._files.identity(_entry(at.version)), self._read()
         if table is None or str(table.metadata().id) != look.id:
             raise self._moved("it is gone, or was made anew")
         if table.version() != at.version:
             raise self._moved("somebody else committed to it")
-        return at
+        return replace(at, entry=entry)
 
     def _confirm(self, look: Look, at: _At, owner: Owner, mark: Mark) -> None:
         """Check that an entry of ours is part of the table: one that was put under the number of an expired one isn't.
 
-        The version that a mark was put on and the beginning of its token tell it from all others. To ask for a part takes a
-        look through the whole log.
+        Where the log doesn't show it, the table is read again. To ask for a part of a mark takes a look through the whole log, so
+        one is asked for: the slot's number, a digest of its token, and whether it is done. If another process of this slot put
+        that, it is done as well.
 
         :raises TableError: it isn't, or a later one has been put since.
         """
-        table, (value, begins, *_, since) = self._read(), _transactions(owner, mark, at.version)
+        if self._log_ends_after(at):
+            return
+        table = self._read()
         if (
             table is None
             or str(table.metadata().id) != look.id
-            or any(table.transaction_version(name) != number for name, number in (value, begins, since))
+            or table.transaction_version(_app(owner)) != _value(mark)
         ):
             raise TableError(
                 operation="commit to", subject=self._record.name, cause="the mark isn't there directly after it was put"
             )
+
+    def _log_ends_after(self, at: _At) -> bool:
+        """Return whether the log ends with the entry put after a version, and that version's entry is the one that was looked at.
+
+        Then it hasn't the number of an expired one: they expire only below a checkpoint, which has their number or a higher one.
+        """
+        if at.entry is None or self._files.identity(_entry(at.version)) != at.entry:
+            return False
+        ours = _entry(at.version + 1)
+        log_folder, end = posixpath.split(ours)
+        numbered = (
+            name for path in self._files.walk(log_folder) if (name := path[len(log_folder) + 1 :])[:20].isdecimal()
+        )
+        return all(name == end or name[:20] < end[:20] for name in numbered)
 
     def _actions(self, look: Look, at: _At, change: Change, owner: Owner) -> Iterator[dict[str, Any]]:
         """Yield what a change does to the table, besides the mark.
@@ -511,7 +532,7 @@ class OpenDeltaTable:
         entry = BytesIO()
         for action in ({"commitInfo": info}, *actions):
             entry.write(_JSON.encode(action).encode() + b"\n")
-        key, data = f"_delta_log/{version:020}.json", entry.getvalue()
+        key, data = _entry(version), entry.getvalue()
         # A store may send it again after a lost answer, and then be told that it exists.
         return self._store.put_if_absent(key, data) or self._store.get(key) == data
 
@@ -610,6 +631,11 @@ def _unit_of(path: str) -> tuple[str, str] | None:
     if len(parts) != 6 or parts[:2] != ["data", "gobblin"]:
         return None
     return parts[2], parts[4].rpartition("-")[0]
+
+
+def _entry(version: int) -> str:
+    """Return the path of a version's entry of the log."""
+    return f"_delta_log/{version:020}.json"
 
 
 def _form(table: DeltaTable) -> str:

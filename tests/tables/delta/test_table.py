@@ -266,21 +266,31 @@ def test_a_table_that_is_dropped_or_made_anew_takes_no_late_commit(disk: Place) 
     assert table.total() == Count()
 
 
+@pytest.mark.parametrize("act", ["all expired", "one expired", "made anew"])
 def test_an_entry_under_the_number_of_an_expired_one_is_not_taken_for_a_commit(
-    disk: Place, monkeypatch: pytest.MonkeyPatch
+    disk: Place, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     table = disk.made()
-    look = table.look(OWNER)
-    for slot in (1, 2, 3):
-        commit(disk, slot, disk.staged(rows(slot), f"t{slot}"), token=f"t{slot}")
-    disk.foreign.create_checkpoint()
-    for version in (0, 1, 2):
-        Path(disk.record.location, f"_delta_log/{version:020}.json").unlink()
-    monkeypatch.setattr(table, "_unmoved", lambda look: look.at)  # it looked just before all of that
+    look, late, put = table.look(OWNER), disk.staged(rows(9), "late"), table._put
+
+    def put_late(*entry: Any) -> bool:
+        if act == "made anew":
+            shutil.rmtree(Path(disk.record.location, "_delta_log"))
+            disk.made()
+            return put(*entry)
+        for slot in (1, 2, 3):
+            commit(disk, slot, disk.staged(rows(slot), f"t{slot}"), token=f"t{slot}")
+        disk.foreign.create_checkpoint()
+        for version in (0, 1, 2) if act == "all expired" else (1,):
+            Path(disk.record.location, f"_delta_log/{version:020}.json").unlink()
+        return put(*entry)
+
+    monkeypatch.setattr(table, "_put", put_late)  # all of that happens between its last look and its entry
     with pytest.raises(TableError, match="isn't there"):
-        table.commit(look, adding(disk.staged(rows(9), "late")), OWNER, mark(1, "late"))
-    assert disk.open().look(OWNER).mark == mark(3, "t3")
-    assert disk.open().total().rows == 3
+        table.commit(look, adding(late), OWNER, mark(1, "late"))
+    if act != "made anew":
+        assert disk.open().look(OWNER).mark == mark(3, "t3")
+        assert disk.open().total().rows == 3
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -116,14 +117,28 @@ def _plain_gs() -> Any:
 
 def _s3_session(profile: str | None) -> Any:
     """Create a session that sends no `Expect: 100-continue`: if a server hangs, the client waits for its answer forever."""
+    from aiobotocore.config import AioConfig
+    from aiobotocore.session import AioSession
+
+    from airflow_gobblin.storage.s3_http import S3HttpSession
+
+    session = AioSession(event_hooks=copy(_s3_handlers()), include_builtin_handlers=False, profile=profile)
+    session.set_default_client_config(AioConfig(http_session_cls=S3HttpSession))
+    session.register_component("data_loader", _service_models())
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
+    return session
+
+
+@lru_cache
+def _s3_handlers() -> Any:
+    """Return what a session does at each event, for copies: registering a hundred handlers takes longer than all the rest."""
+    from aiobotocore.hooks import AioHierarchicalEmitter
     from aiobotocore.session import AioSession
     from botocore.handlers import add_expect_header
 
-    session = AioSession(profile=profile)
-    session.register_component("data_loader", _service_models())
-    session.unregister("before-call.s3", add_expect_header)
-    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
-    return session
+    handlers = AioHierarchicalEmitter()
+    AioSession(event_hooks=handlers).unregister("before-call.s3", add_expect_header)
+    return handlers
 
 
 def parse_time(text: str | float) -> datetime:

@@ -1,7 +1,14 @@
-"""Times in the answers of S3."""
+"""Times in the answers of S3, and what its clients share."""
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+from ssl import SSLContext
+from typing import Any
+
+import certifi
 import pytest
 from botocore.utils import parse_timestamp
 
@@ -43,3 +50,28 @@ def test_a_listing_has_the_times_of_its_objects(versitygw: S3Server) -> None:
     head = filesystem.call_s3("head_object", Bucket=bucket, Key="a")
     assert listed["LastModified"].replace(microsecond=0) == head["LastModified"].replace(microsecond=0)
     assert listed["LastModified"].utcoffset().total_seconds() == 0
+
+
+def test_the_certificates_of_authorities_are_loaded_once(
+    versitygw: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[object] = []
+    own = SSLContext.load_verify_locations
+
+    def load(context: SSLContext, *arguments: Any) -> None:
+        loaded.append(arguments[0])
+        own(context, *arguments)
+
+    authorities = tmp_path / "authorities.pem"
+    shutil.copy(certifi.where(), authorities)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(authorities))
+    monkeypatch.setattr(SSLContext, "load_verify_locations", load)
+    bucket = versitygw.create_bucket()
+    place = object_location(versitygw.access.url(bucket))
+    assert place is not None
+    loaded.clear()
+    for times in (1, 1, 2):
+        if times == 2:  # others from now on
+            os.utime(authorities, (1, 1))
+        open_filesystem(place, versitygw.access).pipe_file(f"{bucket}/a", b"x")
+        assert loaded == [str(authorities)] * times

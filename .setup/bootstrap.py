@@ -69,6 +69,11 @@ TABLE_JARS = (
     ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
     ("io.delta", "delta-spark_4.1_2.13", "4.4.0"),
     ("io.delta", "delta-storage", "4.4.0"),
+    ("org.apache.hadoop", "hadoop-aws", "3.4.2"),  # of the Hadoop in pyspark
+)
+# What Hadoop's file system s3a takes: the bundle that it asks for would be 600 MB.
+AWS_SDK = tuple(
+    ("software.amazon.awssdk", name, "2.29.52") for name in ("s3", "s3-transfer-manager", "sts", "kms", "apache-client")
 )
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
 REGISTRY = ("io.apicurio", "apicurio-registry-app", "3.0.9")
@@ -257,6 +262,11 @@ def bring_table_jars() -> None:
     _remember("TABLE_JARS", _jars(name, TABLE_JARS, "-notransitive", "-confs", "master"))
 
 
+def bring_aws_sdk() -> None:
+    """what lets Hadoop's clients read and write S3 (16 MB the first time)"""
+    _remember("AWS_SDK_JARS", _jars(f"aws-sdk-{AWS_SDK[0][2]}", AWS_SDK, "-confs", "default"))
+
+
 def _jars(name: str, artifacts: Sequence[tuple[str, str, str]], *options: str) -> Path:
     """Bring artifacts from Maven Central, by the Ivy that Spark brings; return the folder of their jars."""
     folder = BUILD / name
@@ -352,6 +362,7 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
         bring_registry,
         bring_iceberg_rest,
         bring_table_jars,
+        bring_aws_sdk,
         bring_browser,
         bring_bindfs,
         keep_spark_classes,

@@ -49,6 +49,7 @@ SERVICES = frozenset(
             "gcs",
             "hdfs",
             "iceberg_rest",
+            "iceberg_rest_in_s3",
             "kafka",
             "metastore",
             "mortal",
@@ -165,6 +166,14 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 def iceberg_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
     """A running REST catalog of Iceberg tables."""
     with running_iceberg_rest(tmp_path_factory.mktemp("iceberg_rest")) as catalog:
+        yield catalog
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest_in_s3(tmp_path_factory: pytest.TempPathFactory, versitygw: s3.S3Server) -> Iterator[IcebergRest]:
+    """A running REST catalog of Iceberg tables, which are in `versitygw`."""
+    warehouse, folder = f"s3://{versitygw.create_bucket()}/lake", tmp_path_factory.mktemp("iceberg_rest_in_s3")
+    with running_iceberg_rest(folder, warehouse, versitygw.access) as catalog:
         yield catalog
 
 

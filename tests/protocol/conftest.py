@@ -10,6 +10,7 @@ import pytest
 
 from tests.protocol.matrix import Pool
 from tests.services.postgres import Postgres
+from tests.services.s3 import S3Server
 from tests.services.spark_tables import running_spark_of_tables
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def new_database(postgres_server: Postgres) -> Callable[[], str]:
 
 
 @pytest.fixture(scope="session")
-def spark_of_tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A warm Spark that reads tables of Iceberg and Delta."""
-    with running_spark_of_tables(tmp_path_factory.mktemp("spark_of_tables")) as session:
+def spark_of_tables(tmp_path_factory: pytest.TempPathFactory, versitygw: S3Server) -> Iterator[SparkSession]:
+    """A warm Spark that reads tables of Iceberg and Delta, also in `versitygw`."""
+    with running_spark_of_tables(tmp_path_factory.mktemp("spark_of_tables"), versitygw.access) as session:
         yield session

@@ -22,7 +22,7 @@ A = Table("a", ExtractKind.APPEND_ONLY, 12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", ["delta", "iceberg", "delta on versitygw", "iceberg on versitygw"])
 def test_spark_reads_a_table_as_it_is_now_and_as_it_was_at_a_version(
     request: pytest.FixtureRequest, form: str, tmp_path: Path, spark_of_tables: SparkSession
 ) -> None:

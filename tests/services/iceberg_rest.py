@@ -13,6 +13,7 @@ from pathlib import Path
 import requests
 
 from tests.services.processes import free_port, start_process, stop_process
+from tests.services.s3 import S3Access
 
 __all__ = ["IcebergRest", "running_iceberg_rest"]
 
@@ -40,17 +41,32 @@ class IcebergRest:
 
 
 @contextmanager
-def running_iceberg_rest(folder: Path) -> Iterator[IcebergRest]:
-    """Run a catalog whose tables are below a folder."""
+def running_iceberg_rest(folder: Path, warehouse: str = "", store: S3Access | None = None) -> Iterator[IcebergRest]:
+    """Run a catalog.
+
+    :param folder: for its files.
+    :param warehouse: where its tables are; by default in the folder.
+    :param store: where that is, if it is in S3: the catalog's own access, of which it tells its clients nothing.
+    """
     catalog = IcebergRest(free_port())
     spark = Path(os.environ["SPARK_HOME"], "jars")
     jars = [*Path(os.environ["ICEBERG_REST_JARS"]).glob("*.jar")]
     jars += [next(spark.glob(f"{name}-[0-9]*.jar")) for name in _OF_SPARK]
+    if store is not None:
+        jars += [
+            *Path(os.environ["AWS_SDK_JARS"]).glob("*.jar"),
+            *Path(os.environ["TABLE_JARS"]).glob("hadoop-aws-*.jar"),
+        ]
+        settings = "".join(
+            f"<property><name>{name}</name><value>{value}</value></property>" for name, value in store.s3a.items()
+        )
+        (folder / "core-site.xml").write_text(f"<configuration>{settings}</configuration>")
+        jars.append(folder)
     command = [f"{os.environ['JAVA_HOME']}/bin/java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx300m"]
     command += ["-XX:-UsePerfData", f"-Djava.io.tmpdir={folder}", "-cp", os.pathsep.join(map(str, jars))]
     environment = {
         "CATALOG_REST_PORT": str(catalog.port),
-        "CATALOG_WAREHOUSE": str(folder / "tables"),
+        "CATALOG_WAREHOUSE": warehouse or str(folder / "tables"),
         "CATALOG_CATALOG__IMPL": "org.apache.iceberg.inmemory.InMemoryCatalog",
         "CATALOG_IO__IMPL": "org.apache.iceberg.hadoop.HadoopFileIO",
     }

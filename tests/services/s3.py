@@ -66,6 +66,33 @@ class S3Access:
         """The same, through a proxy."""
         return replace(self, endpoint=endpoint)
 
+    @property
+    def s3a(self) -> dict[str, str]:
+        """The settings by which Hadoop's file system reaches it, also by URLs that begin with `s3://`."""
+        return {
+            "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+            "fs.s3a.endpoint": self.endpoint,
+            "fs.s3a.endpoint.region": REGION,
+            "fs.s3a.access.key": self.key,
+            "fs.s3a.secret.key": self.secret,
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.ssl.enabled": "false",
+            "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        }
+
+    @property
+    def deltalake(self) -> dict[str, str]:
+        """How deltalake reaches it."""
+        return {
+            "aws_endpoint": self.endpoint,
+            "aws_region": REGION,
+            "aws_access_key_id": self.key,
+            "aws_secret_access_key": self.secret,
+            "aws_virtual_hosted_style_request": "false",
+            "aws_conditional_put": "etag",
+            "allow_http": "true",
+        }
+
     def filesystem(self, **options: Any) -> Any:
         """A file system of fsspec's, with its own settings."""
         import fsspec
@@ -150,20 +177,26 @@ class S3Server:
         self._admin.call_s3("create_bucket", Bucket=bucket)
         return bucket
 
-    def clerk(self, bucket: str, *actions: str) -> S3Access:
-        """A user who may do these actions in a bucket (`s3:GetObject` …) and nothing else; versitygw only."""
+    def clerk(self, bucket: str, *actions: str, below: Mapping[str, Sequence[str]] | None = None) -> S3Access:
+        """A user who may do these actions in a bucket (`s3:GetObject` …) and nothing else; versitygw only.
+
+        :param below: where some of them may be done, as patterns of keys; others anywhere.
+        """
         clerk = replace(self.access, key=f"clerk-{uuid.uuid4().hex[:8]}", secret=secrets.token_hex(12))
         command = [os.environ["VERSITYGW"], "admin", "--endpoint-url", self.access.endpoint]
         command += ["create-user", "--access", clerk.key, "--secret", clerk.secret, "--role", "user"]
         admin = {"ADMIN_ACCESS_KEY_ID": self.access.key, "ADMIN_SECRET_ACCESS_KEY": self.access.secret}
         subprocess.run(command, check=True, capture_output=True, env=os.environ | admin)
-        everything = {"s3:ListBucket": f"arn:aws:s3:::{bucket}"}
+        arn = f"arn:aws:s3:::{bucket}"
+        where = {"s3:ListBucket": [arn]} | {
+            action: [f"{arn}/{keys}" for keys in patterns] for action, patterns in (below or {}).items()
+        }
         statements = [
             {
                 "Effect": "Allow",
                 "Principal": {"AWS": [clerk.key]},
                 "Action": [action],
-                "Resource": [everything.get(action, f"arn:aws:s3:::{bucket}/*")],
+                "Resource": where.get(action, [f"{arn}/*"]),
             }
             for action in actions
         ]

@@ -134,29 +134,42 @@ class Memory:
 class Delta:
     """Delta tables, as deltalake has them.
 
-    :param lake: their folder.
+    :param lake: their folder, or bucket and prefix.
+    :param store: the store of these; `None`: a disk.
     """
 
-    lake: Path
+    lake: Path | str
+    store: S3Access | None = None
     has_versions: ClassVar[bool] = True
     has_files: ClassVar[bool] = True
     merges: ClassVar[bool] = True
-    uris: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def uris(self) -> Mapping[str, str]:
+        return {} if self.store is None else {CONNECTION: self.store.connection}
 
     def sink(self, workspace: str, **options: Any) -> DeltaSink:
-        return DeltaSink(f"{self.lake}/{{dataset}}", workspace, **options)
+        place = self.lake if self.store is None else self.store.url(str(self.lake))
+        return DeltaSink(f"{place}/{{dataset}}", workspace, **options)
+
+    def _url(self, key: str) -> str:
+        return f"{self.lake}/{key}" if self.store is None else f"s3://{self.lake}/{key}"
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return None if self.store is None else self.store.deltalake
 
     def table(self, key: str) -> DeltaTable:
-        return DeltaTable(self.lake / key)
+        return DeltaTable(self._url(key), storage_options=self._options)
 
     def make(self, key: str, schema: pa.Schema) -> None:
-        write_deltalake(self.lake / key, schema.empty_table())
+        write_deltalake(self._url(key), schema.empty_table(), storage_options=self._options)
 
     def rows(self, key: str, column: str = "row") -> list[Any]:
-        """Read a table by deltalake, and its files by DuckDB: they agree."""
+        """Read a table by deltalake, and its files on a disk by DuckDB: they agree."""
         table = self.table(key)
         found: list[Any] = table.to_pyarrow_table()[column].to_pylist()
-        if files := table.file_uris():
+        if self.store is None and (files := table.file_uris()):
             read = duckdb.sql(f"select {column} from read_parquet({files})").fetchall()
             assert sorted(row for (row,) in read) == sorted(found)
         return found
@@ -175,6 +188,7 @@ class Delta:
         self.table(key).vacuum(0, enforce_retention_duration=False, dry_run=False)
 
     def drop(self, key: str) -> None:
+        assert isinstance(self.lake, Path)
         shutil.rmtree(self.lake / key)
 
 
@@ -316,9 +330,14 @@ def format_of(name: str, folder: Path, service: Callable[[str], Any]) -> Format:
             return Iceberg.of_sqlite(folder)
         case "iceberg_rest":
             return Iceberg({"lake_catalog": service("iceberg_rest").uri})
+        case "delta on versitygw":
+            return Delta(f"{service('bucket')}/lake", service("versitygw").access)
         case "iceberg on versitygw":
             store = service("versitygw").access
             return Iceberg.of_sqlite(folder, f"s3://{service('bucket')}/lake", store)
+        case "iceberg_rest on versitygw":
+            catalog, store = service("iceberg_rest_in_s3"), service("versitygw").access
+            return Iceberg({"lake_catalog": catalog.uri, CONNECTION: store.connection})
         case "postgres":
             return Postgres(service("postgres_database"))
     raise ValueError(name)

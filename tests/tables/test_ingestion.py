@@ -38,7 +38,7 @@ A = Table(URN, ExtractKind.APPEND_ONLY, 12)
 S = Table("main.s", ExtractKind.SNAPSHOT_ONLY, 4)
 NewLab = Callable[..., TableLab]
 
-IN_S3 = "iceberg on versitygw"
+IN_S3 = ("delta on versitygw", "iceberg on versitygw", "iceberg_rest on versitygw")
 
 
 def first(end: int) -> Counter[str]:
@@ -65,7 +65,7 @@ def test_a_snapshot_takes_the_place_of_all(table_lab: NewLab) -> None:
     assert lab.run(replace(S, rows=0, version=2))[S.urn].status in ("committed", "idle")
 
 
-@formats(*EACH, "iceberg_rest", IN_S3)
+@formats(*EACH, "iceberg_rest", *IN_S3)
 def test_a_backfill_that_replaces_and_a_rewind_take_units_out_by_one_commit(table_lab: NewLab) -> None:
     lab = table_lab(A)
     lab.run()
@@ -113,7 +113,7 @@ def test_a_run_that_died_before_or_after_its_commit_is_finished_by_the_next(tabl
     assert lab.table_rows(URN) == A.all_rows()
 
 
-@formats(*EACH, "iceberg_rest", IN_S3)
+@formats(*EACH, "iceberg_rest", *IN_S3)
 def test_an_abandoned_slot_is_fenced_and_read_again(table_lab: NewLab) -> None:
     lab = table_lab(A)
     lab.run(request=up_to(4))
@@ -200,7 +200,7 @@ def test_data_files_of_an_attempt_that_comes_after_the_sweep_are_removed(table_l
     assert lab.table_rows(URN) == A.all_rows()
 
 
-@formats(*ON_A_DISK, IN_S3)
+@formats(*ON_A_DISK, *IN_S3)
 def test_only_data_files_that_a_commit_named_are_left(table_lab: NewLab) -> None:
     """At the table's location: of a slot that is done those on its lists, of any other none."""
     lab = table_lab(A)

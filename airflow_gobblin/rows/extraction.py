@@ -576,9 +576,18 @@ def _described(error: BaseException, plan: Plan, unit: WorkUnit) -> GobblinError
     if isinstance(error, GobblinError):
         return error
     at = traceback.extract_tb(error.__traceback__)[-1]
+    raised = f"Raised by {at.name} in {at.filename}, line {at.lineno}"
     return GobblinError(
         operation="extract",
         subject=f"unit {unit.id!r} of dataset {plan.urn!r}",
         cause=error,
-        hint=f"Raised by {at.name} in {at.filename}, line {at.lineno}",
+        hint=f"{_needed(plan)} {raised}" if isinstance(error, PermissionError) else raised,
     )
+
+
+def _needed(plan: Plan) -> str:
+    """Say what permission its units need: a store may answer that there is none, and not for what."""
+    target = (
+        "the target" if plan.table is None else f"{plan.table.location or 'the workspace'}, for {plan.table.table.name}"
+    )
+    return f"Spark's tasks need permission to read the source, and to write to {target}."

@@ -274,10 +274,13 @@ class OpenIcebergTable:
                     f"{change.rows:,} rows are more than the {COMPARED_ROWS:,} that one commit can merge on a worker",
                     "Let a run have less, or add rows and let readers merge them.",
                 )
-        self._commit(look, change, owner, mark, look.owner if change.empty and look.owner is not None else owner)
+        whose = look.owner if change.empty and look.owner is not None else owner
+        with _as_table_error("commit to", self._table.name):
+            self._commit(look, change, owner, mark, whose)
 
     def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
-        self._commit(look, Change(), owner, mark, owner)
+        with _as_table_error("take over", self._table.name):
+            self._commit(look, Change(), owner, mark, owner)
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
         table, asked = self._existing("count"), set(units)

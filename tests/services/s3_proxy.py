@@ -1,4 +1,4 @@
-"""A proxy in front of an object store's server that does harm by rule: lost answers, 500s, credentials that expire.
+"""A proxy in front of the server of an object store, or of a catalog, that does harm by rule: lost answers, 500s, no permission.
 
 The client's `Host` goes on as it came, because the signature covers it.
 """
@@ -35,6 +35,7 @@ class Fault(Enum):
     PRECONDITION = "412 PreconditionFailed, as MinIO says it"
     EXPIRED = "403 ExpiredToken"
     DENIED = "403 AccessDenied"
+    FORBIDDEN = "403 ForbiddenException, as a REST catalog says it"
     DENIED_IN_BULK = "200, and in its body that an object was not deleted"
     ON_GENERATION = (
         "it is refused unless the object has the generation of its condition, as by GCS, whose emulator ignores it"
@@ -50,6 +51,7 @@ _ANSWERS = {
     Fault.PRECONDITION: (412, "PreconditionFailed"),
     Fault.EXPIRED: (403, "ExpiredToken"),
     Fault.DENIED: (403, "AccessDenied"),
+    Fault.FORBIDDEN: (403, "ForbiddenException"),
     Fault.DENIED_IN_BULK: (200, "AccessDenied"),
 }
 _HOP = ("connection", "keep-alive", "transfer-encoding", "proxy-connection")
@@ -266,6 +268,10 @@ def _handler_of(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
 
         def _refuse(self, fault: Fault) -> None:
             status, code = _ANSWERS[fault]
+            if fault is Fault.FORBIDDEN:
+                told = {"error": {"message": f"{fault.value}, by rule", "type": code, "code": status}}
+                self._answer(status, [("Content-Type", "application/json")], json.dumps(told).encode())
+                return
             xml = f"<Error><Code>{code}</Code><Message>{fault.value}, by rule</Message></Error>"
             if fault is Fault.DENIED_IN_BULK:
                 xml = f"<DeleteResult>{xml}</DeleteResult>"

@@ -24,8 +24,11 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.testing.files import write
 from tests.protocol.rows import Table
+from tests.services.iceberg_rest import IcebergRest
 from tests.services.processes import free_port
-from tests.tables.formats import Delta, Iceberg, Postgres, formats
+from tests.services.s3 import CONNECTION, S3Server
+from tests.services.s3_proxy import Fault, running_proxy
+from tests.tables.formats import Delta, Iceberg, Postgres, format_of, formats
 from tests.tables.labs import TableLab
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
@@ -208,6 +211,54 @@ def test_a_table_that_may_not_be_written_to_is_named_and_the_other_datasets_are_
     assert reports["b"].status == "committed"
     assert lab.table_rows("b") == B.all_rows()
     assert lab.table_rows("a") == {}
+
+
+@pytest.mark.parametrize("denied", ["data", "metadata"])
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_table_in_a_bucket_that_may_not_be_written_to_is_named_and_the_other_datasets_are_done(
+    request: pytest.FixtureRequest, tmp_path: Path, versitygw: S3Server, bucket: str, form: str, denied: str
+) -> None:
+    lab = TableLab(
+        tmp_path / "work", format_of(f"{form} on versitygw", tmp_path / "tables", request.getfixturevalue), A, B
+    )
+    lab.run(replace(A, rows=4), replace(B, rows=2))
+    may, puts = lab.connections, ["*/b/*"] if denied == "data" else ["*/b/*", "*/a/data/*"]
+    clerk = versitygw.clerk(
+        bucket, "s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", below={"s3:PutObject": puts}
+    )
+    lab.connections = SparkConnections({**lab.format.uris, CONNECTION: clerk.connection})
+    reports = lab.run(A, B)
+    expect(
+        reports["a"],
+        lab.table("a").name,
+        "Access Denied",
+        "permission" if form == "delta" or denied == "data" else "may do this",
+    )
+    assert clerk.secret not in reports["a"].detail
+    assert reports["b"].status == "committed"
+    assert lab.table_rows("b") == B.all_rows()
+    assert lab.table_rows("a") == replace(A, rows=4).all_rows()
+    lab.connections = may
+    lab.run()
+    assert lab.table_rows("a") == A.all_rows()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_table_that_a_catalog_refuses_is_named_and_the_other_datasets_are_done(
+    tmp_path: Path, iceberg_rest: IcebergRest, method: str
+) -> None:
+    with running_proxy(iceberg_rest.url) as proxy:
+        lab = TableLab(tmp_path / "work", Iceberg({"lake_catalog": proxy.endpoint.replace("http", "iceberg")}), A, B)
+        lab.run(replace(A, rows=4), replace(B, rows=2))
+        proxy.harm(Fault.FORBIDDEN, method, "/tables/a$", times=float("inf"))
+        reports = lab.run(A, B)
+        expect(reports["a"], lab.table("a").name, "403 ForbiddenException", "that their connections may do this")
+        assert reports["b"].status == "committed"
+        assert lab.table_rows("b") == B.all_rows()
+        proxy.heal()
+        assert lab.table_rows("a") == replace(A, rows=4).all_rows()
+        lab.run()
+        assert lab.table_rows("a") == A.all_rows()
 
 
 def test_a_folder_that_is_no_folder_is_named_and_the_other_datasets_are_done(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def trigger_all(shops: list[Shop]) -> dict[Shop, str]:
     return {shop: shop.trigger() for shop in shops}
 
 
-@shares(5)
+@shares(10)
 def test_tasks_of_a_finished_run_are_cleared_in_many_orders(shops: Shops, share: int, proved: Proved) -> None:
     seed = fresh_seed()
     orders = sampled(ORDERS, share, seed)
@@ -65,7 +65,7 @@ def test_tasks_of_a_finished_run_are_cleared_in_many_orders(shops: Shops, share:
     proved("tasks of finished runs are cleared", f"{len(orders)} orders; none broke a promise", chosen_by(share, seed))
 
 
-@shares(5)
+@shares(10)
 def test_tasks_of_a_failed_run_are_cleared_in_many_orders(shops: Shops, share: int, proved: Proved) -> None:
     seed = fresh_seed()
     orders = sampled(ORDERS, share, seed)
@@ -130,7 +130,7 @@ def test_an_old_run_that_failed_fills_its_gap_or_commits_nothing(shops: Shops) -
     assert shop.slots() == slots + 1
 
 
-@shares(2)
+@shares(10)
 def test_two_runs_at_once_publish_every_row_once(shops: Shops, share: int, proved: Proved) -> None:
     seed = fresh_seed()
     gates = sampled(OVERTAKEN, share, seed)

@@ -113,7 +113,7 @@ def check_all(held: Iterable[Held]) -> None:
 
 
 @pytest.mark.parametrize("gates", [MIDDLES, ENDS], ids=["in_the_middle_of_its_work", "when_its_work_is_done"])
-@shares(3)
+@shares(10)
 def test_a_task_of_each_kind_is_killed(shops: Shops, gates: Mapping[str, str], share: int, proved: Proved) -> None:
     seed = fresh_seed()
     chosen = dict(sampled([*gates.items()], share, seed))

@@ -15,7 +15,7 @@ from tests.services.s3 import S3Server
 
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
-    ("kills", "zombies", "share", "floor"), some_and_whole((2, 1, 2, (9, 2)), (17, 6, 1, (300, 100)))
+    ("kills", "zombies", "share", "floor"), some_and_whole((2, 1, 3, (6, 1)), (17, 6, 1, (300, 100)))
 )
 def test_tasks_are_killed_and_stopped(
     kills: int,

@@ -101,7 +101,7 @@ class Airflow:
             },
             "database": {"sql_alchemy_conn": f"sqlite:///{self.home}/airflow.db"},
             "scheduler": {
-                "scheduler_idle_sleep_time": 0.2,
+                "scheduler_idle_sleep_time": 0.4,
                 "task_instance_heartbeat_sec": 1,
                 "task_instance_heartbeat_timeout": 20,
                 "task_instance_heartbeat_timeout_detection_interval": 2,

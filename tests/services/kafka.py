@@ -243,9 +243,10 @@ group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 log.retention.ms=-1
 log.retention.check.interval.ms=500
-log.segment.delete.delay.ms=0
-log.cleaner.backoff.ms=200
-"""
+log.segment.delete.delay.ms=100
+log.cleaner.backoff.ms=500
+metadata.max.idle.interval.ms=0
+"""  # without a delay, it looks for what to delete all the time; and no record says that nothing happens
     )
     command = _java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties")
     command += ["--add-scram", f"SCRAM-SHA-512=[name={SCRAM_USER},password={PASSWORDS[SCRAM_USER]}]"]

@@ -22,7 +22,7 @@ SEEDS = range(1_000)
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("known", "fresh"), some_and_whole((2_000, 500), (80_000, 20_000)))
+@pytest.mark.parametrize(("known", "fresh"), some_and_whole((4_000, 1_000), (80_000, 20_000)))
 def test_random_histories_of_pipelines_keep_every_promise(known: int, fresh: int, proved: Proved) -> None:
     """:param known: how many have seeds that are always the same. :param fresh: the rest, whose seeds hardly ever were used."""
     first = fresh_seed()

@@ -1,6 +1,7 @@
 """Histories of real tables with kills: runs through the whole library to Delta, Iceberg and PostgreSQL, which die or get an
-error at any call of the journal, the workspace and the table; late tasks, rewinds, replaced ranges, abandons. After every run
-readers outside read all tables: what each of them finds are the rows that the journal says.
+error at any call of the journal, the workspace and the table; late tasks, rewinds, replaced ranges, abandons; another ingestion
+that takes tables over, and its former owner that takes them back. After every run readers outside read all tables: what each
+of them finds are the rows that the journal of its owner says, and those that were there when it got the table.
 
 Some of the runs are processes of their own, which are killed by SIGKILL.
 """
@@ -23,11 +24,11 @@ from typing import Any, Protocol
 
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import GobblinError
+from airflow_gobblin.errors import GobblinError, LostRaceError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import RunPlan
-from airflow_gobblin.model.table import Owner
+from airflow_gobblin.model.table import Owner, TableRecord
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import Dataset, Extract
 from airflow_gobblin.rows.sinks.base import Sink, TableSink
@@ -46,10 +47,11 @@ from tests.faults import Crash, Fault, Faults, FaultyFiles, FaultyStore
 from tests.protocol.table_world import (
     FLIGHTS,
     KINDS,
+    Inherited,
     Row,
     expect_rows,
     positions_of,
-    rows_of,
+    rows_since,
     source,
     units_in_table,
 )
@@ -94,6 +96,9 @@ class Lake:
 
     :param folder: holds these.
     :param rows: how many rows the source has, and `version` which it shows.
+    :param plans: of each dataset, with the ingestion that made them.
+    :param whose: which of the two ingestions of a dataset has its table.
+    :param inherited: what the tables that were taken over had then.
     """
 
     of: Format
@@ -103,7 +108,9 @@ class Lake:
     version: int = 0
     runs: int = 0
     kills: int = 0
-    plans: dict[str, list[RunPlan]] = field(default_factory=lambda: {urn: [] for urn in KINDS})
+    plans: dict[str, list[tuple[int, RunPlan]]] = field(default_factory=lambda: {urn: [] for urn in KINDS})
+    whose: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    inherited: dict[str, Inherited] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -130,7 +137,7 @@ class Lake:
         if self.chance.random() < 0.6:
             self.rows += self.chance.randint(1, 3)
             self.version += self.chance.randint(0, 1)
-        event = self.chance.choices([self._run, self._late, self._person], [6, 2, 1])[0]
+        event = self.chance.choices([self._run, self._late, self._person, self._take_over], [6, 2, 1, 1])[0]
         if event == self._run and self.chance.random() < real_kills:
             event = self._run_to_be_killed
         event(urn)
@@ -146,14 +153,16 @@ class Lake:
         """A run that dies or gets an error at some call, or doesn't."""
         at = self.chance.choice([None, self.chance.randrange(60), self.chance.randrange(160)])
         faults, request = Faults(at, self.chance.choice(_FAULTS)), self._request(urn)
+        # Whoever never had a table would have it, if there is none.
+        who = self.chance.choice([self.whose[urn], 0, 1]) if urn in self.inherited else self.whose[urn]
         self.runs += 1
-        asked = f"{request.dag_run} {request.start or ''}"
+        asked = f"{request.dag_run} of {who} {request.start or ''}"
         self.log.append(f"{urn}: {asked}, {faults._fault if at is not None else 'no fault'} at {at}")
         with suppress(Crash, GobblinError, OSError):
-            opened = self.opened(urn, faults)
+            opened = self.opened(urn, faults, who)
             verify_recover(opened, request)
             plan = create_work_units(opened, request)
-            self.plans[urn].append(plan)
+            self.plans[urn].append((who, plan))
             inprocess.publish(opened, plan, self.of.connections)
             finish(opened, plan)
         self.kills += faults.dead
@@ -162,8 +171,11 @@ class Lake:
         """A run in a process of its own, which is killed at some call."""
         at, request = self.chance.randrange(20, 120), f"run {len(self.log)}"
         self.runs += 1
-        self.log.append(f"{urn}: {request}, killed by SIGKILL at {at}")
-        word = json.dumps([self.of.name, self.of.place, str(self.folder), urn, self.rows, self.version, request, at])
+        who = self.whose[urn]
+        self.log.append(f"{urn}: {request} of {who}, killed by SIGKILL at {at}")
+        word = json.dumps(
+            [self.of.name, self.of.place, str(self.folder), urn, who, self.rows, self.version, request, at]
+        )
         done = subprocess.run(
             [sys.executable, "-m", "tests.protocol.lake_formats", word], check=False, capture_output=True, text=True
         )
@@ -174,28 +186,56 @@ class Lake:
         """A task of an earlier run, whose process has not died, or which is cleared."""
         if not self.plans[urn]:
             return
-        plan, task = (
-            self.chance.choice(self.plans[urn][-3:]),
-            self.chance.choice([write_commit_steps, execute_commit_steps]),
-        )
-        self.log.append(f"{urn}: late {task.__name__} of {plan.run}")
+        who, plan = self.chance.choice(self.plans[urn][-3:])
+        task = self.chance.choice([write_commit_steps, execute_commit_steps])
+        self.log.append(f"{urn}: late {task.__name__} of {plan.run} of {who}")
         with suppress(GobblinError):
             for pack in plan.packs:
-                task(self.opened(urn), plan, pack)
+                task(self.opened(urn, who=who), plan, pack)
 
     def _person(self, urn: str) -> None:
         """A person abandons what is pending; or rewinds."""
-        person = Administration(self.journal(urn), self.files(urn), "ann", self.of.connections)
-        pending = self.journal(urn).history(urn).pending is not None
-        self.log.append(f"{urn}: {'abandon' if pending else 'rewind'}")
+        pending = [who for who in (0, 1) if self._is_pending(urn, who)]
+        who = self.chance.choice(pending or [self.whose[urn]])
+        self.log.append(f"{urn}: {'abandon' if pending else 'rewind'} of {who}")
         with suppress(GobblinError):
             if pending:
-                person.abandon(urn, "for the test")
+                self._ann(urn, who).abandon(urn, "for the test")
             elif urn == FLIGHTS:
-                person.rewind(urn, LongWatermark(self.chance.randrange(self.rows)), "for the test")
+                self._ann(urn, who).rewind(urn, LongWatermark(self.chance.randrange(self.rows)), "for the test")
+
+    def _take_over(self, urn: str) -> None:
+        """The ingestion that hasn't got a table takes it over, or dies or gets an error at some call: then it is finished, or
+        abandoned.
+        """
+        heir, table = 1 - self.whose[urn], self.table(urn)
+        if not table.look(self._owner(urn)).id:
+            return
+        with suppress(GobblinError):  # what it decided when it last had the table
+            self._abandon(urn, heir)
+        live, rows = self.journal(urn, who=heir).history(urn).state.live, self._expected(urn)
+        faults = Faults(self.chance.choice([None, self.chance.randrange(40)]), self.chance.choice(_FAULTS))
+        self.log.append(f"{urn}: {heir} takes it over, {faults._fault} at {faults._at}")
+        with suppress(Crash, GobblinError, OSError):
+            self._ann(urn, heir, faults).take_over(urn, self._record(urn), "for the test")
+        self.kills += faults.dead
+        if self._is_pending(urn, heir) and self.chance.random() < 0.5:
+            verify_recover(self.opened(urn, who=heir), RunRequest(f"run {len(self.log)}"))
+        self._abandon(urn, heir)
+        if table.look(self._owner(urn, heir)).owner == self._owner(urn, heir):
+            self.whose[urn] = heir
+            self.inherited[urn] = Inherited(self._owner(urn), rows, {**live}, {})
+            self.log.append(f"{urn}: {heir} has it")
+
+    def _abandon(self, urn: str, who: int) -> None:
+        """Abandon what is pending, if anything is; it may be done."""
+        if self._is_pending(urn, who):
+            with suppress(LostRaceError):
+                self._ann(urn, who).abandon(urn, "for the test")
 
     def _rest(self, urn: str) -> None:
         """Without faults everything is published, once."""
+        self._abandon(urn, 1 - self.whose[urn])
         for number in range(3):
             found = inprocess.run(self.opened(urn), self.of.connections, RunRequest(f"rest {number}"))
             self.log.append(f"{urn}: rest: {', '.join(f'{r.status.value} {r.detail}' for r in found.values())}")
@@ -213,46 +253,69 @@ class Lake:
         :raises AssertionError: one doesn't.
         """
         for urn in KINDS:
-            journal = self.journal(urn)
-            look = self.table(urn).look(Owner(journal.id, NAME, urn))
+            look = self.table(urn).look(self._owner(urn))
             if not look.id:
                 continue
-            units = units_in_table(journal.history(urn), look.mark, look.id)
-            expected = rows_of(urn, units.values(), lambda row: row[3])
+            assert look.owner == self._owner(urn), f"{self}\n{urn} belongs to {look.owner}"
+            expected = self._expected(urn)
             for name, read in self.of.readers.items():
                 expect_rows(f"{self}\n{urn} by {name}", read(urn), expected)
+
+    def _expected(self, urn: str) -> Counter[Row]:
+        """Return the rows that a table must have, by the journal of its owner."""
+        look = self.table(urn).look(self._owner(urn))
+        live = units_in_table(self.journal(urn).history(urn), look.mark, look.id)
+        return rows_since(urn, self.inherited.get(urn), live, lambda row: row[3])
 
     def __str__(self) -> str:
         return "\n".join((f"history {self.seed} of {self.of.name}", *self.log))
 
     # The parts
 
-    def files(self, urn: str) -> LocalFiles:
-        return LocalFiles(self._folder("work", urn))
+    # Of one of the two ingestions of a dataset; by default of the one that has the table.
 
-    def journal(self, urn: str, faults: Faults | None = None) -> Journal:
-        store = LocalStore(LocalFiles(self._folder("journal", urn)))
+    def files(self, urn: str, who: int | None = None) -> LocalFiles:
+        return LocalFiles(self._folder(self._named("work", urn, who), urn))
+
+    def journal(self, urn: str, faults: Faults | None = None, who: int | None = None) -> Journal:
+        store = LocalStore(LocalFiles(self._folder(self._named("journal", urn, who), urn)))
         return Journal.create(store if faults is None else FaultyStore(store, faults), NAME)
+
+    def _named(self, name: str, urn: str, who: int | None) -> str:
+        return f"{name}-{self.whose[urn] if who is None else who}"
+
+    def _owner(self, urn: str, who: int | None = None) -> Owner:
+        return Owner(self.journal(urn, who=who).id, NAME, urn)
+
+    def _is_pending(self, urn: str, who: int) -> bool:
+        return self.journal(urn, who=who).history(urn).pending is not None
+
+    def _ann(self, urn: str, who: int, faults: Faults | None = None) -> Administration:
+        """A person at work."""
+        files = FaultyFiles(self.files(urn, who), faults or Faults())
+        return Administration(self.journal(urn, faults, who), files, "ann", self.of.connections)
 
     def _folder(self, name: str, urn: str) -> Path:
         folder = self.folder / name / urn
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def opened(self, urn: str, faults: Faults | None = None) -> OpenJob:
+    def opened(self, urn: str, faults: Faults | None = None, who: int | None = None) -> OpenJob:
         """A process of the product."""
-        faults = faults or Faults()
-        sink = self.of.sink(urn, str(self._folder("work", urn)))
+        faults, files = faults or Faults(), self.files(urn, who)
+        sink = self.of.sink(urn, files.root)
         of = source([urn], self.rows, self.version)
         job = Ingestion(NAME, of, sink, "unused", retention=timedelta(0), attempts=100)
-        return OpenJob(job, self.journal(urn, faults), self.of.connections, FaultyFiles(self.files(urn), faults))
+        return OpenJob(job, self.journal(urn, faults, who), self.of.connections, FaultyFiles(files, faults))
 
     def table(self, urn: str) -> OpenTable:
         """The table of a dataset, open."""
-        sink = self.of.sink(urn, str(self._folder("work", urn)))
+        return table_of(self._record(urn)).open(self.of.connections, self.files(urn))
+
+    def _record(self, urn: str) -> TableRecord:
+        sink = self.of.sink(urn, self.files(urn).root)
         assert isinstance(sink, TableSink)
-        record = sink.table_of(Dataset(urn, Extract(KINDS[urn], "test", urn)))
-        return table_of(record).open(self.of.connections, self.files(urn))
+        return sink.table_of(Dataset(urn, Extract(KINDS[urn], "test", urn)))
 
 
 def run_and_die(word: str, of: Callable[[str, str], Format]) -> None:
@@ -261,8 +324,9 @@ def run_and_die(word: str, of: Callable[[str, str], Format]) -> None:
     :param word: what `Lake._run_to_be_killed` says of it.
     :param of: opens a format by its name and place.
     """
-    name, place, folder, urn, rows, version, request, at = json.loads(word)
+    name, place, folder, urn, who, rows, version, request, at = json.loads(word)
     lake = Lake(of(name, place), Path(folder), 0, rows, version)
+    lake.whose[urn] = who
     faults = Faults(at, Fault.CRASH_BEFORE, die=lambda: kill(getpid(), signal.SIGKILL))
     with watching(lake.of.record), suppress(GobblinError):
         inprocess.run(lake.opened(urn, faults), lake.of.connections, RunRequest(request))

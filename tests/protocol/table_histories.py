@@ -30,6 +30,7 @@ from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.plan import RunPlan
+from airflow_gobblin.model.table import Mark
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -100,11 +101,12 @@ class TableHistory:
         self.attempts: list[Turn] = []
         self.plans: list[tuple[TableWorld, RunPlan, ColumnRows]] = []
         self.copies: list[TableWorld] = []
-        self.saved: dict[str, memory_table._State] = {}
+        self.saved: dict[str, list[memory_table._State]] = {urn: [] for urn in self.world.urns}
+        """Copies of tables, the newest last: one after each act."""
         self.copied_tokens: set[str] = set()
         """The tokens of copies, whose journals are thrown away."""
         self.log: list[str] = []
-        self.calls = self.crashes = 0
+        self.calls = self.crashes = self.decided = 0
         self.peace = self.unwatched = False
         self.broken: BaseException | None = None
 
@@ -184,6 +186,13 @@ class TableHistory:
             while not (attempt.tokens or attempt.ended):
                 self._let_go_on(attempt, 1)
         return before
+
+    def _go_on_to_a_decision(self, first: int) -> None:
+        """Let a run that is planned decide a slot. :param first: the number of its attempt, if there is one."""
+        decided = self.decided
+        for attempt in self.attempts[first:]:
+            while not attempt.ended and self.decided == decided:
+                self._let_go_on(attempt, 1)
 
     def _task(self) -> None:
         """A task of an earlier run, which is cleared or tried again."""
@@ -281,10 +290,13 @@ class TableHistory:
         after.
         """
         planned = self._run_as_far_as_its_plan()
+        if self.chance.random() < 0.6:
+            self._go_on_to_a_decision(planned)
         urns = [urn for urn in self.world.urns if (state := self.world.state(urn)) is not None and state.marks]
         if not urns:
             return
-        urn = self.chance.choice(urns)
+        decided = [urn for world, urn in self._pending() if urn in urns and world.owns(urn)]
+        urn = self.chance.choice(decided if decided and self.chance.random() < 0.7 else urns)
         table, state, before = self.world.table(urn), self.world.state(urn), self._owner(urn).mark(urn)
         assert state is not None
         if any(world is not self._owner(urn) for world, pending in self._pending() if pending == urn):
@@ -313,7 +325,8 @@ class TableHistory:
 
     def _take_away(self, urn: str, state: memory_table._State) -> str:
         """Let a table not be as it has to be. :return: how; empty: it is left as it is."""
-        table, old = self.world.table(urn), self.saved.get(urn)
+        table, before = self.world.table(urn), self.saved[urn][-4:]
+        copies = [old for old in before if old.owner == state.owner and old.marks != state.marks]
         histories = [world.journal().history(urn) for world in self.worlds]
         how = self.chance.choice(["set back", "restored", "dropped"])
         if how == "set back" and state.versions[state.head].ancestors & {*state.versions}:
@@ -321,14 +334,30 @@ class TableHistory:
             if not self._mark_stands(urn):
                 return how
             memory_table._tables[table.table] = replace(state)  # only what somebody else did since was undone
-        elif how == "restored" and old is not None and old.marks != state.marks and old.owner == state.owner:
-            if all(history.pending is None for history in histories):  # else what it undoes may be carried out again
+        elif how == "restored" and copies:
+            old = self.chance.choice(copies)
+            if all(self._is_too_old(old, world, urn) for world in self.worlds):
                 memory_table._tables[table.table] = replace(old)
                 return how
         elif how == "dropped" and all(history.state.live for history in histories):
             table.drop()
             return how
         return ""
+
+    def _is_too_old(self, state: memory_table._State, world: TableWorld, urn: str) -> bool:
+        """Return whether nothing that an ingestion has decided may be carried out in an old state of a table: its mark is neither
+        the one that a pending slot needs, nor one that this slot left.
+        """
+        history = world.journal().history(urn)
+        if history.pending is None:
+            return True
+        number, token = history.pending.decision.slot, history.pending.decision.token
+        mark, _ = state.marks.get(world.owner(urn).key, (None, 0))
+        return mark not in (
+            history.mark_before(number, state.id),
+            Mark(number, token, True),
+            Mark(number, token, False),
+        )
 
     def _mark_stands(self, urn: str) -> bool:
         """Return whether what the mark of its owner left is in the history of a table, whatever the product says."""
@@ -339,8 +368,7 @@ class TableHistory:
         return number in state.versions[state.head].ancestors | {state.head}
 
     def _copy(self) -> None:
-        """Somebody makes a copy of the journal and the workspace, and of the tables."""
-        self.saved = {urn: state for urn in self.world.urns if (state := self.world.state(urn)) is not None}
+        """Somebody makes a copy of the journal and the workspace."""
         self.copies.append(self.world.copied())
         self.log.append(f"copy {len(self.copies) - 1} of journal and workspace")
 
@@ -422,7 +450,9 @@ class TableHistory:
     def observe(self, call: Call, do: Callable[[], T]) -> T:
         """Make a call, and check the world after each record of a slot and each commit."""
         result = do()
-        slot = call.place == "store" and call.operation == "put" and ("/d/" in call.subject or "/o/" in call.subject)
+        put = call.place == "store" and call.operation == "put"
+        self.decided += put and "/d/" in call.subject
+        slot = put and ("/d/" in call.subject or "/o/" in call.subject)
         commit = call.place == "table" and call.effect is Effect.PUT
         if commit or (slot and not self.unwatched):
             try:
@@ -442,6 +472,8 @@ class TableHistory:
             owner.inherit(urn)
         state, mark = self.world.state(urn), owner.mark(urn)
         assert state is not None
+        if not self.unwatched:
+            self.saved[urn].append(replace(state, versions={**state.versions}))
         _, marked = state.marks.get(owner.owner(urn).key, (None, 0))
         if self.unwatched or mark is None or not mark.done or marked != state.head:  # by the fence of another one
             return

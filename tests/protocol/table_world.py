@@ -297,19 +297,7 @@ class TableWorld:
         live = units_in_table(history, self.mark(urn), state.id)
         swapped = max((ref.slot for ref in live), default=0) if KINDS[urn] is ExtractKind.SNAPSHOT_ONLY else 0
         theirs = Counter(row for row, slot in self.theirs[urn].items() if slot >= swapped)
-        expect_rows(urn, self.rows(urn), self._rows_of(urn, live) - self.deleted[urn] + theirs)
-
-    def _rows_of(self, urn: str, live: Mapping[UnitRef, UnitSummary]) -> Counter[Row]:
-        """Return the rows of live units, and those that the table had when it was taken over."""
-        found = self.inherited.get(urn)
-        if found is None:
-            return rows_of(urn, live.values())
-        new = [unit for ref, unit in live.items() if ref not in found.live]
-        if KINDS[urn] is ExtractKind.SNAPSHOT_ONLY:
-            return rows_of(urn, new) if new else found.rows
-        gone = rows_of(urn, (unit for ref, unit in found.live.items() if ref not in live))
-        rows = found.rows - gone + rows_of(urn, new)
-        return newest_of_keys(rows, lambda row: row[2:]) if KINDS[urn] is ExtractKind.SNAPSHOT_APPEND else rows
+        expect_rows(urn, self.rows(urn), rows_since(urn, self.inherited.get(urn), live) - self.deleted[urn] + theirs)
 
     def check_complete(self, of: ColumnRows, killed: Collection[str] = ()) -> None:
         """What holds at rest: everything in the source is published, once, and nothing is left over.
@@ -381,6 +369,26 @@ def rows_of(
     """
     rows = [row_of(urn, number, position) for number, position in positions_of(units)]
     return newest_of_keys(rows, version) if KINDS[urn] is ExtractKind.SNAPSHOT_APPEND else Counter(rows)
+
+
+def rows_since(
+    urn: str,
+    found: Inherited | None,
+    live: Mapping[UnitRef, UnitSummary],
+    version: Callable[[Row], Any] = lambda row: row[2:],
+) -> Counter[Row]:
+    """Return the rows of live units, and those that the table had when it was taken over.
+
+    :param found: that; `None`: it never was. :param version: how new a row is.
+    """
+    if found is None:
+        return rows_of(urn, live.values(), version)
+    new = [unit for ref, unit in live.items() if ref not in found.live]
+    if KINDS[urn] is ExtractKind.SNAPSHOT_ONLY:
+        return rows_of(urn, new, version) if new else found.rows
+    gone = rows_of(urn, (unit for ref, unit in found.live.items() if ref not in live), version)
+    rows = found.rows - gone + rows_of(urn, new, version)
+    return newest_of_keys(rows, version) if KINDS[urn] is ExtractKind.SNAPSHOT_APPEND else rows
 
 
 def newest_of_keys(rows: Iterable[Row], version: Callable[[Row], Any]) -> Counter[Row]:

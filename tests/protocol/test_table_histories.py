@@ -23,6 +23,7 @@ from tests.tables.test_mutants import (
     Mutate,
     a_later_mark_is_taken_for_done,
     an_error_means_that_nothing_happened,
+    an_older_mark_is_good_enough,
     commit_on_another_handle,
     fence_without_a_new_head,
     retry_of_the_library,
@@ -116,7 +117,13 @@ SEEDS = range(300)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "mutate",
-    [*MUTANTS, pytest.param(the_form_is_not_looked_at, marks=pytest.mark.soak)],
+    [
+        *MUTANTS,
+        *(
+            pytest.param(rare, marks=pytest.mark.soak)
+            for rare in (the_form_is_not_looked_at, an_older_mark_is_good_enough)
+        ),
+    ],
     ids=lambda mutate: mutate.__name__,
 )
 def test_a_fault_is_caught(mutate: Mutate, monkeypatch: pytest.MonkeyPatch, proved: Proved) -> None:

@@ -230,7 +230,7 @@ def test_a_lost_answer_leaves_the_mark_to_tell(lake: Lake, takes_hold: bool, mon
         raise ConnectionError("no answer")
 
     monkeypatch.setattr(table._catalog, "commit_table", lost)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(TableError, match="no answer"):
         table.commit(look, appended(file), OWNER, Mark(0, "t0", done=True))
     assert (lake.open().look(OWNER).mark is not None) == takes_hold
 

@@ -398,6 +398,16 @@ def _identity(found: os.stat_result) -> FileIdentity:
     return FileIdentity(found.st_ino, found.st_size, str(found.st_mtime_ns))
 
 
+class UnsyncedFiles(LocalFiles):
+    """Files that needn't outlive a crash of their machine: nobody waits until they are durable."""
+
+    def sync_file(self, path: str) -> None:
+        """Do nothing."""
+
+    def sync_folder(self, path: str) -> None:
+        """Do nothing."""
+
+
 def stage_file(files: Files, path: str) -> StagedOutput:
     """Open a staged file on a file system.
 

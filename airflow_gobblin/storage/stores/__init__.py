@@ -39,12 +39,26 @@ def open_store(url: str, connections: Connections | None = None) -> Store:
     :raises UnreliableStoreError: it lacks a guarantee that the journal relies on.
     """
     store = _backend(url, connections, to_read=False)
-    probe(store, race=store.get(_PROBED) is None)
+    if store.get(_PROBED) is None:
+        probe(store)
+    else:
+        probe(_without_waiting(url, store), race=False)
     store.put_if_absent(_PROBED, b"1")
     return store
 
 
 _PROBED = "_probe_passed/1"
+
+
+def _without_waiting(url: str, store: Store) -> Store:
+    """Return a store for records that needn't last: on a local disk, writing them waits for nothing."""
+    location = store_location(url)
+    if not isinstance(location, Path):
+        return store
+    from airflow_gobblin.storage.files.local import UnsyncedFiles
+    from airflow_gobblin.storage.stores.local import LocalStore
+
+    return LocalStore(UnsyncedFiles(location))
 
 
 def store_location(url: str) -> Path | URL | ObjectLocation:

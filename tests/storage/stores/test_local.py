@@ -39,6 +39,14 @@ def test_opening_a_store_again_and_again_leaves_nothing_more(tmp_path: Path) -> 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_opening_a_store_that_was_tried_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(str(tmp_path)).close()
+    monkeypatch.setattr(os, "fsync", died)
+    open_store(str(tmp_path)).close()
+    with pytest.raises(Crash):
+        open_store(str(tmp_path)).put_if_absent("i/a/d/0", b"written")
+
+
 def test_what_a_killed_writer_left_is_removed_by_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     young = killed_at_link(tmp_path, monkeypatch)
     assert LocalStore(LocalFiles(tmp_path)).put_if_absent("i/a/d/0", b"written")

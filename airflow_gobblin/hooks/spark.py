@@ -24,6 +24,7 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.hooks.connections import SECRETS
 from airflow_gobblin.hooks.environment import check_pyspark, check_submit
 from airflow_gobblin.spark.class_archive import ClassArchive, class_archive
+from airflow_gobblin.spark.driver_process import DriverProcess, start_driver
 from airflow_gobblin.spark.report import FIRST_ERROR, SPARK_UI
 from airflow_gobblin.spark.session import CONF, JVM_OPTIONS, REMOTE, submit_options
 from airflow_gobblin.spark.ship import private_folder, shared_folder
@@ -233,7 +234,7 @@ class ConnectHook:
         self._url = SparkConnectHook(conn_id).get_connection_url()
         self._arguments = (*arguments, *(f"--zip={file}" for file in zips))
         self._environment = {**environment, CONF: json.dumps({key: str(value) for key, value in conf.items()})}
-        self._driver: subprocess.Popen[str] | None = None
+        self._driver: DriverProcess | None = None
 
     def submit(self, application: str) -> None:
         """Run a script of `spark_jobs` to its end.
@@ -241,24 +242,17 @@ class ConnectHook:
         :raises AirflowException: it failed; the text has the end of its output.
         """
         environment = os.environ | self._environment | {REMOTE: self._url}
-        command = [sys.executable, application, *self._arguments]
+        command = [application, *self._arguments]
         log.info("driver for Spark Connect: %s", shlex.join(command))
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            text=True,
-            start_new_session=True,
-        ) as driver:
+        last: deque[str] = deque(maxlen=LINES_TOLD)
+        with start_driver(command, environment) as driver:
             self._driver = driver
-            last: deque[str] = deque(maxlen=LINES_TOLD)
             for line in driver.stdout or ():
                 last.append(_redacted(line.rstrip()))
                 log.info("%s", last[-1])
-        if driver.returncode:
-            raise AirflowException("\n".join([f"the driver ended with status {driver.returncode}:", *last]))
+        status = driver.wait()
+        if status:
+            raise AirflowException("\n".join([f"the driver ended with status {status}:", *last]))
 
     def on_kill(self) -> None:
         """Stop the driver; it cancels its work on the server."""

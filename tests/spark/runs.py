@@ -32,6 +32,7 @@ from airflow_gobblin.run.extract import missing_units
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark import fork_server
 from airflow_gobblin.spark.connections import SparkConnections, give_connections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.report import PackReport
@@ -258,14 +259,23 @@ def overlapping(results: Mapping[str, UnitResult]) -> Iterator[tuple[str, str]]:
 
 
 def command_lines() -> dict[int, str]:
-    """The command lines of this process's descendants, as anybody on this host sees them."""
+    """The command lines of this process's descendants, and of the drivers forked for it, as anybody on this host sees them."""
     found = {}
-    for process in psutil.Process().children(recursive=True):
+    for process in [*psutil.Process().children(recursive=True), *_forked()]:
         try:
             found[process.pid] = " ".join(process.cmdline())
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
     return found
+
+
+def _forked() -> Iterator[psutil.Process]:
+    """The processes that fork drivers for this checkout, and the drivers."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            command = process.cmdline()
+            if fork_server.__name__ in command and command[0] == sys.executable:
+                yield from (process, *process.children(recursive=True))
 
 
 class Watch(threading.Thread):

@@ -187,7 +187,7 @@ class Attempt:
     :param share: the share of what the whole run may take at once that is the unit's: one in the number of units that may run
         side by side.
     :param spark: the session, of a work whose units run on the driver.
-    :param cores: the number of Spark tasks that its cluster runs at once.
+    :param count_cores: returns the number of Spark tasks that its cluster runs at once, which may take a small Spark job.
     :param turn: held while a unit is read and written, and no more while that is made durable: units of one task take turns.
     """
 
@@ -199,7 +199,7 @@ class Attempt:
     share: float = 1.0
     part: UnitPart | None = None
     spark: SparkSession | None = None
-    cores: int = 1
+    count_cores: Callable[[], int] = lambda: 1
     turn: AbstractContextManager[object, None] = field(default_factory=nullcontext)
 
 

@@ -11,11 +11,11 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import GobblinError, LostRaceError, Remedy, StoreError
@@ -273,11 +273,11 @@ class _PackRun:
         mine, drivers = (run_task.__module__, *built_in_modules()), work.modules(self._connections)
         modules = ("pyarrow", *mine, *client, *self._code, *drivers)
         self._spark.addTag(self._attempt)
-        clock = time.monotonic()
-        cores = probe_executors(self._spark, modules, folder)
-        self._probe_seconds = time.monotonic() - clock
+        probe = cache(partial(self._probe, modules, folder))
         if work.site is Site.DRIVER:
-            return cores, [self._run_here(work, one, cores) for one in missing]
+            here = [self._run_here(work, one, probe) for one in missing]
+            return (probe() if probe.cache_info().currsize else 0), here
+        cores = probe()
         worth = work.task_weight if isinstance(work, LightWork) else 0
         groups = _groups([one for one in missing if one.split is None], cores, worth)
         tasks = [
@@ -301,14 +301,26 @@ class _PackRun:
         packs = 1 if plan is None else len(plan.packs)
         return 1 / (max(1, packs) * at_once)
 
-    def _run_here(self, work: Work, one: _MissingUnit, cores: int) -> GroupReport:
-        """Run a unit on this driver, with its session, and keep its result."""
+    def _probe(self, modules: Sequence[str], folder: str | None) -> int:
+        clock = time.monotonic()
+        cores = probe_executors(self._spark, modules, folder)
+        self._probe_seconds = time.monotonic() - clock
+        return cores
+
+    def _run_here(self, work: Work, one: _MissingUnit, probe: Callable[[], int]) -> GroupReport:
+        """Run a unit on this driver, with its session, and keep its result.
+
+        What executors have is looked at only if the unit fails, or asks for their number: it takes as long as a small version.
+        """
         plan = self._staging.plan(one.token)
         unit = None if plan is None else next(unit for unit in self._staging.units(plan) if unit.id == one.unit)
         if plan is None or unit is None:
             return _reported((one,), [self._keep(one, None, "its plan was swept")])
-        attempt = replace(self._attempt_at(plan, one.snapshot), spark=self._spark, cores=cores)
-        return _reported((one,), [self._keep(one, work.run(unit, plan, attempt), "")])
+        attempt = replace(self._attempt_at(plan, one.snapshot), spark=self._spark, count_cores=probe)
+        result = work.run(unit, plan, attempt)
+        if result.state is UnitState.FAILED:
+            probe()  # if they lack something, that is the reason
+        return _reported((one,), [self._keep(one, result, "")])
 
     def _run_group(self, run: str, group: _Group, share: float) -> GroupReport:
         results, cause = self._results(self._spec(run, group, share))

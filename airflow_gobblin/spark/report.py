@@ -40,7 +40,7 @@ class GroupReport:
 class PackReport:
     """A pack's extract, as its driver saw it.
 
-    :param cores: the number of Spark tasks that the cluster runs at once.
+    :param cores: the number of Spark tasks that the cluster runs at once; 0: nothing depended on it.
     :param standing: units that had a result already.
     :param empty: units with nothing to read, which cost no Spark task.
     :param failures: in order of occurrence.
@@ -74,9 +74,10 @@ class PackReport:
         heaviest = max((g.weight for g in self.groups), default=0)
         slowest = max((g.seconds for g in self.groups), default=0.0)
         mean = sum(g.seconds for g in self.groups) / max(1, len(self.groups))
+        on = f" on {many(self.cores, 'core')}" if self.cores else ""
         return (
-            f"{self.label}: {many(sum(g.units for g in self.groups), 'unit')} in {many(len(self.groups), 'Spark task')} on "
-            f"{many(self.cores, 'core')}, {self.standing:,} with a result already, {self.empty:,} empty, "
+            f"{self.label}: {many(sum(g.units for g in self.groups), 'unit')} in {many(len(self.groups), 'Spark task')}"
+            f"{on}, {self.standing:,} with a result already, {self.empty:,} empty, "
             f"{many(len(self.failures), 'error')}; "
             f"weight predicted {weight}, at most {heaviest} a task; actual {written} bytes, {slowest:.1f} s at most a task "
             f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all, {self.probe_seconds:.1f} s to start Python"

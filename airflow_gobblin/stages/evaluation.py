@@ -193,7 +193,7 @@ def _parts(state: State | None, attempt: Attempt) -> Iterator[None]:
     gathers then goes through the disk. A setting of people's own stays.
     """
     spark = attempt.spark
-    if spark is None or state is None or state.buckets <= attempt.cores:
+    if spark is None or state is None or state.buckets <= attempt.count_cores():
         yield
         return
     apart = {_LEAST_READ: str(state.buckets), _PART_SHUFFLED: str(spark.conf.get(*_LEAST_SHUFFLED))}

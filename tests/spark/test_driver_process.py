@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -190,7 +191,7 @@ def test_the_key_of_a_server_follows_what_is_installed(monkeypatch: pytest.Monke
     asked: Mapping[str, str] = {"PATH": "/bin"}
     before = driver_process._key(asked)
     assert driver_process._key(asked) == before
-    monkeypatch.setattr(driver_process.site, "getsitepackages", lambda: [str(tmp_path)])
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
     with_other = driver_process._key(asked)
     (tmp_path / "acme.dist-info").mkdir()
     assert len({before, with_other, driver_process._key(asked), driver_process._key({"PATH": "/usr/bin"})}) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Sql, Stage, State
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.errors import NotFoundError
+from airflow_gobblin.errors import EnvironmentMismatchError, NotFoundError
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.naming import dataset_id
@@ -30,6 +31,7 @@ from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.replan import decide_and_plan_again
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark import pack
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.ship import ship
@@ -219,6 +221,50 @@ def test_other_columns_than_before_are_refused_and_nothing_is_published(spark: S
     assert report.status == "failed"
     assert "its function gives row string, more string, and gave row string" in report.detail
     assert len(diamond.table("one")) == 4
+
+
+@pytest.mark.parametrize(
+    ("function", "cause"),
+    [
+        (
+            Sql("SELECT row, 'text' AS more FROM {rows}"),
+            "its function gives row string, more string, and gave row string",
+        ),
+        (Frame("acme.numbered"), "its function gives name string, number int32, made_by string, and gave row string"),
+        (Sql("SELECT upper(row) AS row FROM {rows}"), "raw/a/.*parquet"),
+    ],
+    ids=["a query of other columns", "a function of other columns", "the same columns"],
+)
+def test_other_columns_are_refused_before_a_file_is_read(
+    spark: SparkSession, tmp_path: Path, function: StageFunction, cause: str
+) -> None:
+    diamond = Diamond(spark, tmp_path, Sql("SELECT row FROM {rows}"))
+    diamond.grow(4, 4)
+    assert diamond.run("one").status == "committed"
+    before = {*tmp_path.glob("raw/a/*.parquet")}
+    diamond.grow(6, 6)
+    for path in {*tmp_path.glob("raw/a/*.parquet")} - before:
+        path.write_bytes(b"whoever reads this fails")
+    diamond.one = function
+    report = diamond.run("one")
+    assert report.status == "failed"
+    assert re.search(cause, report.detail), report.detail
+
+
+def test_what_executors_have_is_looked_at_only_if_a_version_fails(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*_: object) -> int:
+        raise EnvironmentMismatchError(operation="run", subject="Python", cause="no module 'acme'", hint="Install it.")
+
+    monkeypatch.setattr(pack, "probe_executors", lacking)
+    diamond = Diamond(spark, tmp_path)
+    diamond.grow(4, 4)
+    assert diamond.run("one").status == "committed"
+    diamond.grow(6, 6)
+    diamond.one = Frame("acme.broken")
+    with pytest.raises(EnvironmentMismatchError, match="no module 'acme'"):
+        diamond.run("one")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.steps.base import Phase, StepContext
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
+from airflow_gobblin.tables.commit import TableCommitStep
+from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.tables.port import Count, Look, OpenTable, table_of
 from airflow_gobblin.workspace.staging import Staging, staging_folder
 

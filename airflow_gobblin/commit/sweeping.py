@@ -20,7 +20,8 @@ from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.table import TableTarget
 from airflow_gobblin.steps.base import Phase
 from airflow_gobblin.storage.files import open_files
-from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
+from airflow_gobblin.tables.commit import TableCommitStep
+from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.staging import Staging
 

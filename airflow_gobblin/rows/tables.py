@@ -24,7 +24,8 @@ from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.tables.arrow.merging import COMPARED_ROWS, newest
 from airflow_gobblin.tables.arrow.reading import read_columns
 from airflow_gobblin.tables.arrow.schema_rules import SchemaDecision, decide
-from airflow_gobblin.tables.commit import DATA_FOLDER, TableCommitStep
+from airflow_gobblin.tables.commit import TableCommitStep
+from airflow_gobblin.tables.layout import unit_folder
 from airflow_gobblin.tables.lists import write_lists
 from airflow_gobblin.tables.port import ChangesColumnsApart, Count, Look, Merge, PartitionField, table_of
 
@@ -304,7 +305,7 @@ def place_of(
     name = f"{unit}-{uuid.uuid4().hex[:12]}"
     if not table.location:
         return files, f"{folder}/{name}"
-    return open_files(table.location, connections), f"{DATA_FOLDER}/{token}/{attempt}/{name}"
+    return open_files(table.location, connections), unit_folder(token, attempt, name)
 
 
 def commit_step(

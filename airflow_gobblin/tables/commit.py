@@ -38,12 +38,10 @@ from airflow_gobblin.tables.port import Change, Look, Merge, OpenTable, table_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DATA_FOLDER", "TableCommitStep", "looks", "slot_of", "took_hold", "version_left"]
+__all__ = ["TableCommitStep", "looks", "slot_of", "took_hold", "version_left"]
 
 log = logging.getLogger(__name__)
 
-DATA_FOLDER = "data/gobblin"
-"""The folder of staged data files below a table's location: in it is one for each token."""
 _TRIES = 20
 """How often a commit is tried while others commit to the table, too."""
 _PAUSE = 0.05

@@ -31,6 +31,7 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.parsed_connection import ParsedConnection
 from airflow_gobblin.tables.iceberg_merge import Merged
+from airflow_gobblin.tables.layout import unit_of
 from airflow_gobblin.tables.port import Change, Count, Look, PartitionField, SparkSource
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ FILES_PER_MANIFEST = 5_000
 """What bounds the memory of a commit: a manifest's entries are held while it is written or read."""
 _MARK = "gobblin.mark."
 _NAME_MAPPING = "schema.name-mapping.default"
-_OURS = re.compile(r"/data/gobblin/(?P<token>[^/]+)/[^/]+/(?P<unit>[^/]+)-[^/-]+/[^/]+$")
 _TRANSFORM = re.compile(r"(?P<name>\w+)(?:\[(?P<width>\d+)\])?")
 _SQL_TYPES = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 _HIVE_TYPES = ("hive_metastore", "hive_cli", "hiveserver2")
@@ -772,11 +772,8 @@ def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
 
 def _unit_of(path: str, location: str) -> tuple[str, str] | None:
     """Return token and unit of a file; `None` for one that isn't ours."""
-    location = location.rstrip("/")
-    if not path.startswith(location + "/"):
-        return None
-    found = _OURS.match(path, len(location))
-    return None if found is None else (found["token"], found["unit"])
+    root = location.rstrip("/") + "/"
+    return unit_of(path[len(root) :]) if path.startswith(root) else None
 
 
 @dataclass(frozen=True)

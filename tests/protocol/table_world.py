@@ -34,7 +34,7 @@ from airflow_gobblin.model.work import Dataset, Extract, ExtractKind, UnitState,
 from airflow_gobblin.rows.sources.base import DatasetPlan, PlanRequest, Reader, ReadRequest
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.storage.stores.memory import MemoryStore
-from airflow_gobblin.tables.commit import DATA_FOLDER
+from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.testing import memory_table
 from airflow_gobblin.testing.memory_files import MemoryFiles
 from airflow_gobblin.testing.memory_table import MemoryTable, MemoryTableSink

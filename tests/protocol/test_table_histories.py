@@ -12,7 +12,7 @@ from airflow_gobblin.journal.records import Decision, Outcome, OutcomeState
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.table import Mark, Owner
 from airflow_gobblin.storage.files import open_files
-from airflow_gobblin.tables.commit import DATA_FOLDER
+from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.tables.port import Change, Look
 from airflow_gobblin.testing import memory_table
 from airflow_gobblin.testing.memory_table import _OpenMemoryTable

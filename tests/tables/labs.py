@@ -14,7 +14,7 @@ from airflow_gobblin.model.work import Dataset, Extract, ExtractKind
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.storage.files import Files, open_files
-from airflow_gobblin.tables.commit import DATA_FOLDER
+from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.tables.port import OpenTable
 from airflow_gobblin.tables.port import Table as TableRecord
 from airflow_gobblin.testing.files import write

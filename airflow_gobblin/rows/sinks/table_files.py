@@ -6,7 +6,6 @@ The files lie where they stay: no table refers to them before the commit, and th
 from __future__ import annotations
 
 import contextlib
-import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
@@ -25,8 +24,6 @@ from airflow_gobblin.tables.arrow.statistics import column_statistics, to_json
 from airflow_gobblin.tables.arrow.transforms import transform
 from airflow_gobblin.tables.port import PartitionField
 
-FOLDER = "data/gobblin"
-"""The folder of all data files of ours below a table's location."""
 SORTED_BYTES = 64 * MIB
 """The most Arrow bytes that are sorted at once, and so the most that a sorted file takes."""
 _GUESSED_SHARE = 0.5
@@ -197,23 +194,3 @@ class _DataFiles(ParquetFiles):
             with contextlib.suppress(OSError):
                 self._files.unlink(path)
         self._completed.clear()
-
-
-def unit_of(path: str) -> tuple[str, str]:
-    """Return the token and the unit of a data file of ours, by its path below a table's location, absolute or not.
-
-    :raises ValueError: it is none of ours.
-    """
-    _, found, rest = path.rpartition(f"{FOLDER}/")
-    parts = rest.split("/")
-    if not found or len(parts) != 4:
-        raise ValueError(f"{path!r} is no data file of ours")
-    return parts[0], parts[2].rpartition("-")[0]
-
-
-def unit_folder(token: str, attempt: str, name: str) -> str:
-    """Return the folder of a unit's data files below the table's location.
-
-    :param name: the unit's id, `-`, and something random of this attempt of a Spark task.
-    """
-    return posixpath.join(FOLDER, token, attempt, name)

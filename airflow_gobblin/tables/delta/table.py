@@ -46,6 +46,7 @@ from airflow_gobblin.tables.arrow.reading import read_columns
 from airflow_gobblin.tables.delta import MERGED_BYTES, DeltaLakeTable
 from airflow_gobblin.tables.delta.statistics import partition_value, statistics_of
 from airflow_gobblin.tables.delta.types import check_added, delta_schema, has_plain_timestamps
+from airflow_gobblin.tables.layout import unit_of
 from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField, SparkSource
 
 __all__ = ["OpenDeltaTable", "check_partition"]
@@ -174,7 +175,7 @@ class OpenDeltaTable:
         rows = Counter[tuple[str, str]]()
         table = self._read()
         for path, number in () if table is None else _files_in(table):
-            unit = _unit_of(path)
+            unit = unit_of(unquote(path))
             if unit in wanted:
                 found[unit] += 1
                 rows[unit] += self._rows(path, number)
@@ -396,12 +397,12 @@ class OpenDeltaTable:
         if change.removes_all:
             return [path for path, _ in present]
         wanted = {(unit.token, unit.unit) for unit in change.removes}
-        leaving = [(path, number) for path, number in present if _unit_of(path) in wanted]
+        leaving = [(path, number) for path, number in present if unit_of(unquote(path)) in wanted]
         self._check_leaving(leaving, change.removes)
         return [path for path, _ in leaving]
 
     def _check_leaving(self, leaving: list[tuple[str, int | None]], removes: tuple[TableUnit, ...]) -> None:
-        files: Counter[tuple[str, str] | None] = Counter(_unit_of(path) for path, _ in leaving)
+        files: Counter[tuple[str, str] | None] = Counter(unit_of(unquote(path)) for path, _ in leaving)
         for unit in removes:
             found = files[unit.token, unit.unit]
             if found != unit.files:
@@ -623,14 +624,6 @@ def _files_in(table: DeltaTable) -> Iterator[tuple[str, int | None]]:
         found = found.append_column("num_records", pa.nulls(len(found), pa.int64()))
     for batch in found.select(["path", "num_records"]).to_batches():
         yield from zip(batch["path"].to_pylist(), batch["num_records"].to_pylist(), strict=True)
-
-
-def _unit_of(path: str) -> tuple[str, str] | None:
-    """Return the token and the unit that a file is of, by its path in the log; `None`: it isn't of ours."""
-    parts = unquote(path).split("/")
-    if len(parts) != 6 or parts[:2] != ["data", "gobblin"]:
-        return None
-    return parts[2], parts[4].rpartition("-")[0]
 
 
 def _entry(version: int) -> str:

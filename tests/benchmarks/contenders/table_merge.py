@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_gobblin.model.table import DataFile, Mark, Owner
-from airflow_gobblin.rows.sinks.table_files import TableFiles, unit_folder
+from airflow_gobblin.rows.sinks.table_files import TableFiles
 from airflow_gobblin.storage.files import Files, open_files
 from airflow_gobblin.tables.delta import DeltaLakeTable
 from airflow_gobblin.tables.iceberg import IcebergTable
+from airflow_gobblin.tables.layout import unit_folder
 from airflow_gobblin.tables.port import Change, Look, Merge, OpenTable, Table
 from airflow_gobblin.tables.postgres import PostgresTable
 from tests.benchmarks.contenders.saying import Laps, arguments, say

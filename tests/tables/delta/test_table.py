@@ -21,13 +21,14 @@ from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError, TableError, TableMovedError
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.table import DataFile, Mark, Owner, TableUnit
-from airflow_gobblin.rows.sinks.table_files import TableFiles, unit_folder
+from airflow_gobblin.rows.sinks.table_files import TableFiles
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.tables.delta import DeltaLakeTable
 from airflow_gobblin.tables.delta import table as delta_table
 from airflow_gobblin.tables.delta.table import OpenDeltaTable
 from airflow_gobblin.tables.delta.types import delta_schema
+from airflow_gobblin.tables.layout import unit_folder
 from airflow_gobblin.tables.port import Change, Count, Look, Merge, PartitionField, table_of
 from tests.services.s3 import CONNECTION, S3Server
 

@@ -47,6 +47,8 @@ PATIENCE = 60.0
 KILLED = 128 + signal.SIGTERM
 _READY = "airflow_gobblin.ready"
 """The setting that says of a shared session that it has its code and settings."""
+_TRIES = 10
+"""How often a driver gives a session its code while others do, too."""
 
 
 def submit_options() -> str:
@@ -110,7 +112,6 @@ def _tell_ui(spark: SparkSession) -> None:
 
 def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSession:
     """Return the session shared by all drivers with this code and these settings: today's first one that isn't closed."""
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     code = [(os.path.basename(path), _digest(Path(path).read_bytes())) for path in zips]
@@ -123,19 +124,31 @@ def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSess
         sys.path[1:1] = zips  # for this process itself, as `addArtifacts` does
         importlib.invalidate_caches()
         return spark
-    try:
-        spark.addArtifacts(*zips, pyfile=True)
-        for key, value in conf.items():
-            spark.conf.set(key, value)
-        spark.conf.set(_READY, "true")
-    except PySparkException as error:
-        raise ConfigurationError(
-            operation="open",
-            subject="a session of the Spark Connect server",
-            cause=cause_of(error),
-            hint="Of Spark's settings, only those of a session can be set here; the others are the server's.",
-        ) from error
+    _prepare(spark, zips, conf)
     return spark
+
+
+def _prepare(spark: SparkSession, zips: Sequence[str], conf: Mapping[str, str]) -> None:
+    """Give a session its code and settings. Several drivers may do so at once."""
+    from pyspark.errors import PySparkException
+
+    for left in reversed(range(_TRIES)):
+        try:
+            spark.addArtifacts(*zips, pyfile=True)
+            for key, value in conf.items():
+                spark.conf.set(key, value)
+            spark.conf.set(_READY, "true")
+            return
+        except PySparkException as error:
+            # Spark takes a file that it has, but not one that it gets in the same moment.
+            if left and "FileAlreadyExistsException" in str(error):
+                continue
+            raise ConfigurationError(
+                operation="open",
+                subject="a session of the Spark Connect server",
+                cause=cause_of(error),
+                hint="Of Spark's settings, only those of a session can be set here; the others are the server's.",
+            ) from error
 
 
 def _digest(*known_by: object) -> bytes:

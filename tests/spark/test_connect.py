@@ -7,7 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
+from contextlib import ExitStack
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import psutil
@@ -96,6 +99,41 @@ def test_a_session_is_given_its_code_and_settings_once_and_each_driver_can_impor
         for more in ([], ["stop"], ["stop"])
     ]
     assert told == [["1", "7"], ["0", "7"], ["1", "7"]]
+
+
+def test_drivers_that_open_a_session_at_once_all_have_it(tmp_path: Path, spark_connect: SparkConnect) -> None:
+    program = """if True:
+        import os, sys
+        from airflow_gobblin.spark.session import REMOTE, spark_session
+        url = os.environ[REMOTE]
+        for code in sys.argv[1:]:
+            print("ready", flush=True)
+            input()
+            os.environ[REMOTE] = url
+            with spark_session("test", zips=[code]) as spark:
+                print(spark.session_id, flush=True)
+    """
+    codes = []
+    for number in range(5):
+        with zipfile.ZipFile(tmp_path / f"{number}.zip", "w") as code:
+            code.writestr("acme_large.py", f"{number}\n" + "# long\n" * 2_000_000)
+        codes.append(code.filename or "")
+    command, environment = [sys.executable, "-c", program, *codes], os.environ | {session.REMOTE: spark_connect.url}
+    with ExitStack() as stack:
+        drivers = [
+            stack.enter_context(subprocess.Popen(command, env=environment, stdin=PIPE, stdout=PIPE, text=True))
+            for _ in range(4)
+        ]
+        for _ in codes:
+            assert [_line_of(driver) for driver in drivers] == ["ready"] * 4
+            for driver in drivers:
+                print(file=driver.stdin, flush=True)
+            assert len({_line_of(driver) for driver in drivers}) == 1
+
+
+def _line_of(driver: subprocess.Popen[str]) -> str:
+    assert driver.stdout is not None
+    return driver.stdout.readline().strip()
 
 
 def test_a_session_that_was_closed_is_followed_by_another(tmp_path: Path, spark_connect: SparkConnect) -> None:

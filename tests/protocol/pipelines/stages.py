@@ -315,8 +315,7 @@ class Stage:
         if not all(names <= readings[upstream].units.keys() for upstream, names in old.parents.items()):
             return  # a run restores
         read = {name: to_read(self, name, old.version, some, own, readings[name]) for name, some in old.parents.items()}
-        if not all(names <= readings[upstream].units.keys() for upstream, names in read.items()):
-            return
+        # Without what earlier versions read and was taken back since: `decide` looks for it.
         inputs = rows_of(self, read, readings)
         retires = frozenset({old.name})
         plan = Plan(own.slot, own.generation, old.version, old.parents, old.roots, old.reached, inputs, None, retires)

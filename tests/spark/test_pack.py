@@ -93,7 +93,7 @@ def test_empty_units_cost_no_spark_task(tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(3, rows=0))
     report = run(None, planned)  # type: ignore[arg-type]  # no Spark at all
     assert (report.empty, report.groups, report.failures) == (3, (), ())
-    assert ": 0 units in 0 Spark tasks on " in str(report)
+    assert ": 0 units in 0 Spark tasks, 0 with a result already" in str(report)
     results = planned.results.values()
     assert [(r.state, r.actual_high) for r in results] == [
         (UnitState.SUCCESSFUL, u.expected_high) for u in planned.plan.units

@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from tests.benchmarks.contenders.saying import DATABASE, TARGET
+from tests.peak_memory import peak_bytes
 
 __all__ = [
     "FAILED",
@@ -221,10 +222,9 @@ class Memory:
             for process in self._processes():
                 try:
                     is_task = any("pyspark.daemon" in word for word in process.cmdline())
-                    status = Path(f"/proc/{process.pid}/status").read_text()
+                    peak = peak_bytes(process.pid) >> 20
                 except (psutil.Error, OSError):
                     continue
-                peak = next((int(li.split()[1]) // 1024 for li in status.splitlines() if li.startswith("VmHWM")), 0)
                 self._peaks[process.pid] = (is_task, max(peak, self._peaks.get(process.pid, (False, 0))[1]))
 
     def _processes(self) -> list[psutil.Process]:

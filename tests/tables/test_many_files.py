@@ -9,14 +9,14 @@ import pytest
 from tests.proofs import Proved, some_and_whole
 from tests.test_import_direction import run_python
 
-MB = {"delta": 500, "iceberg": 200, "postgres": 200}
+MB = {"delta": 300, "iceberg": 100, "postgres": 100}
 """The most that the commit of a hundred thousand files may take: Delta's is one entry of a log, which has them all."""
 
 FILES = {"delta": 20_000, "iceberg": 20_000, "postgres": 4_000}
 """How many files `make test` commits: PostgreSQL's commit reads each of them."""
 
 PROGRAM = """
-import resource, sys
+import sys
 from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,9 +28,7 @@ from airflow_gobblin.tables.iceberg import IcebergTable
 from airflow_gobblin.tables.lists import write_lists, read_lists
 from airflow_gobblin.tables.port import Change
 from airflow_gobblin.tables.postgres import PostgresTable
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+from tests.peak_memory import peak_bytes
 
 form, folder, count, url = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 files, owner = LocalFiles(folder), Owner("0" * 32, "many", "main.orders")
@@ -55,10 +53,10 @@ named = (
 lists = tuple(write_lists(files, "lists", named))
 table = record.open(connections, files)
 table.create(owner, schema, ())
-before, look = peak(), table.look(owner)
+before, look = peak_bytes(), table.look(owner)
 change = Change(lambda: read_lists(files, "lists", lists), count, rows * count)
 table.commit(look, change, owner, Mark(1, "0" * 32, done=True))
-grown = peak() - before
+grown = (peak_bytes() - before) >> 20
 print(grown, table.look(owner).mark, table.total().rows)
 """
 

@@ -459,6 +459,7 @@ from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.testing import inprocess
+from tests.peak_memory import peak_bytes
 from tests.rows.sources.databases import FixedUri, NOW
 table = SqlTable("t", ExtractKind.APPEND_ONLY, delta="id", unit_bytes=1 << 40)
 source, connections = SqlSource("db", (table,)), FixedUri(sys.stdin.read())
@@ -469,8 +470,7 @@ rows = largest = size = 0
 for batch in reader:
     rows, largest, size = rows + batch.num_rows, max(largest, batch.nbytes), size + batch.nbytes
 reader.close()
-memory = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(rows, reader.expected_rows, largest, size, memory * 1024)
+print(rows, reader.expected_rows, largest, size, peak_bytes())
 """
 
 

@@ -36,11 +36,8 @@ PARTS: Mapping[str, Sequence[str]] = {
     "mutants": ["tests/protocol/test_mutants.py"],
     "interleavings": ["tests/protocol/test_interleavings.py"],
     "processes": ["tests/protocol/test_killed_tasks.py"],
-    "pipelines": [
-        "tests/protocol/pipelines",
-        "tests/spark/test_pipeline_history.py",
-        "tests/airflow/test_pipeline_history.py",
-    ],
+    "pipelines": ["tests/protocol/pipelines"],
+    "stages": ["tests/spark/test_pipeline_history.py", "tests/airflow/test_pipeline_history.py"],
     "mirrors": [
         "tests/protocol/test_mirror_acts.py",
         "tests/protocol/test_mirror_histories.py",

@@ -45,15 +45,16 @@ class SparkConnect:
 
 
 @contextmanager
-def running_spark_connect(folder: Path, conf: Mapping[str, str] | None = None) -> Iterator[SparkConnect]:
+def running_spark_connect(folder: Path, conf: Mapping[str, str] | None = None, port: int = 0) -> Iterator[SparkConnect]:
     """Run a server with two cores and its files in `folder`, which exists and is empty.
 
     :param conf: more of Spark's settings.
+    :param port: where it listens; 0: on a free one.
     """
     log = folder / "connect.log"
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": "0",
+        "spark.connect.grpc.binding.port": str(port),
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **(conf or {}),
@@ -63,7 +64,7 @@ def running_spark_connect(folder: Path, conf: Mapping[str, str] | None = None) -
     # It leaves a folder for artifacts where it is started.
     server = start_process([*command, "spark-internal"], log=log, cwd=folder)
     try:
-        port = wait_for_line(server, log, r"Spark Connect server started at: \S+:(\d+)")[1]
-        yield SparkConnect(int(port), log, server)
+        found = wait_for_line(server, log, r"Spark Connect server started at: \S+:(\d+)")[1]
+        yield SparkConnect(int(found), log, server)
     finally:
         stop_process(server, first=signal.SIGTERM)

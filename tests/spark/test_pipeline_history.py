@@ -49,22 +49,22 @@ HAS_TO_HAPPEN = ("restores", "runs hit", "stopped runs hit", "workers hit")
 
 
 class Server:
-    """A warm Spark, which is started again when it was killed."""
+    """A warm Spark, started again when it was killed, where it was: its clients look for it there for ten minutes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._numbers = folder, count()
         self._running = ExitStack()
         self.spark = self._started()
 
-    def _started(self) -> SparkConnect:
+    def _started(self, port: int = 0) -> SparkConnect:
         folder = self._folder / f"spark-{next(self._numbers)}"
         folder.mkdir()
-        return self._running.enter_context(running_spark_connect(folder, {"spark.sql.shuffle.partitions": "2"}))
+        return self._running.enter_context(running_spark_connect(folder, {"spark.sql.shuffle.partitions": "2"}, port))
 
     def kill(self) -> None:
         self.spark.process.kill()
         self.close()
-        self.spark = self._started()
+        self.spark = self._started(self.spark.port)
 
     def kill_a_worker(self) -> bool:
         """Kill a Python worker, which writes the rows of a stage. :return: whether there was one."""

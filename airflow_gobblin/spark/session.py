@@ -114,7 +114,7 @@ def _shared(url: str, zips: Sequence[str], conf: Mapping[str, str]) -> SparkSess
     """Return the session shared by all drivers with this code and these settings: today's first one that isn't closed."""
     from pyspark.sql import SparkSession
 
-    code = [(os.path.basename(path), _digest(Path(path).read_bytes())) for path in zips]
+    code = [(os.path.basename(path), hashlib.sha256(Path(path).read_bytes()).hexdigest()) for path in zips]
     known_by = (code, sorted(conf.items()), datetime.now(UTC).date())
     ids = (uuid.UUID(bytes=_digest(known_by, life), version=4) for life in count())
     found = ((place, _state(place)) for place in (f"{url};session_id={session}" for session in ids))

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -49,10 +49,10 @@ def ship(code: Iterable[str], folder: Path) -> Path:
     :return: the path of the zip.
     :raises ConfigurationError: a module can't be found, or contains native code, which a zip can't carry.
     """
-    entries = {name: data for name, data in _entries(_PACKAGE) if not _not_for_spark(name)}
+    entries = dict(_entries(_PACKAGE, _NOT_FOR_SPARK))
     for module in code:
         entries.update(_entries(module))
-    known = _digest(_zip(entries) + MAGIC_NUMBER)
+    known = _known_by(entries)
     for found in folder.glob(f"{known}-*.zip"):
         if found.name == f"{known}-{_digest(found.read_bytes())}.zip":
             return found
@@ -122,12 +122,20 @@ def _fresh_folder(prefix: str) -> Path:
     return folder
 
 
-def _not_for_spark(name: str) -> bool:
-    return name.split("/")[1] in _NOT_FOR_SPARK
+def _known_by(entries: Mapping[str, bytes]) -> str:
+    """Return what the zip of these files, as this Python compiles them, is known by."""
+    known = hashlib.sha256(MAGIC_NUMBER)
+    for name, data in sorted(entries.items()):
+        known.update(f"{name}\0{len(data)}\0".encode())
+        known.update(data)
+    return known.hexdigest()[:32]
 
 
-def _entries(module: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a module or package, and the `__init__` of each package above it, by their names in the zip."""
+def _entries(module: str, out: Set[str] = frozenset()) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a module or package, and the `__init__` of each package above it, by their names in the zip.
+
+    :param out: what is left out of what lies in the package itself.
+    """
     names = module.split(".")
     search: list[str] | None = None
     for depth, name in enumerate(names, start=1):
@@ -141,7 +149,7 @@ def _entries(module: str) -> Iterator[tuple[str, bytes]]:
             yield f"{path}.py", _source(spec, module)
         elif last:
             for location in search:
-                yield from _tree(Path(location), path, module)
+                yield from _tree(location, path, module, out)
         elif spec.origin:
             yield f"{path}/__init__.py", _source(spec, module)
 
@@ -166,14 +174,18 @@ def _source(spec: ModuleSpec, module: str) -> bytes:
     return origin.read_bytes()
 
 
-def _tree(folder: Path, inside: str, module: str) -> Iterator[tuple[str, bytes]]:
-    if not folder.is_dir():
+def _tree(folder: str, inside: str, module: str, out: Set[str]) -> Iterator[tuple[str, bytes]]:
+    if not os.path.isdir(folder):
         raise _unshippable(module, f"{folder} is not a folder")
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in _NATIVE:
-            raise _native(module, path)
-        if path.is_file() and "__pycache__" not in path.parts:
-            yield f"{inside}/{path.relative_to(folder).as_posix()}", path.read_bytes()
+    for at, folders, names in os.walk(folder):
+        here = f"{inside}{at[len(folder.rstrip('/')) :]}"
+        folders[:] = sorted({*folders} - {"__pycache__"} - (out if here == inside else set()))
+        for name in sorted(names):
+            path = Path(at, name)
+            if path.suffix in _NATIVE:
+                raise _native(module, path)
+            if path.is_file():
+                yield f"{here}/{name}", path.read_bytes()
 
 
 def _compiled(entries: Mapping[str, bytes]) -> dict[str, bytes]:

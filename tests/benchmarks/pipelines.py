@@ -49,6 +49,7 @@ WHOLE = "airflow_gobblin, all processes"
 CHAINED = "DAGs of five empty tasks and one that opens a Spark Connect session, chained by assets"
 JOBS = ("raw", *CHAIN)
 SMALL = 1_000
+PARTS = ("backlog", "work", "small")
 MOST_SECONDS = 0.1
 """A stage's version, without Spark."""
 
@@ -232,16 +233,21 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--versions", type=int, default=1_000)
+    parser.add_argument("--only", choices=PARTS, help="a part of it")
     parser.add_argument("--results", type=Path, default=JSON)
     asked = parser.parse_args(words)
     use_environment()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    command = (
-        f"python -m tests.benchmarks.pipelines --rounds {asked.rounds} --rows {asked.rows} --versions {asked.versions}"
-    )
-    keep(measure_backlog(asked.rounds, asked.versions, command), asked.results)
-    keep(measure_work(asked.rounds, asked.rows, command), asked.results)
-    keep(measure_small(asked.rounds, command), asked.results)
+    command = f"python -m tests.benchmarks.pipelines --rounds {asked.rounds}"
+    sizes = f"{command} --rows {asked.rows} --versions {asked.versions}"
+    for part in [asked.only] if asked.only else PARTS:
+        if part == "backlog":
+            rows = measure_backlog(asked.rounds, asked.versions, sizes)
+        elif part == "work":
+            rows = measure_work(asked.rounds, asked.rows, sizes)
+        else:
+            rows = measure_small(asked.rounds, f"{command} --only small")
+        keep(rows, asked.results)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,9 @@ _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """The errors of a kernel or a file system that has no `RENAME_NOREPLACE`."""
 
+_OUTSIDE = (0, 0)
+"""How the root and the folders above it are recognized: see `LocalFiles._known_by`."""
+
 
 class LocalFiles:
     """Files on a local file system, or a mounted one that supports hard links (NFS, CephFS …)."""
@@ -339,13 +342,23 @@ class LocalFiles:
             self._durable[at] = known_by
             at = above
 
+    def found_durable(self, path: str) -> None:
+        """Sync the names of the root and of the folders above it no more, as whoever made `path` durable has synced them."""
+        if self._root in self._durable:
+            return
+        at = os.path.dirname(self._at(path))
+        while not os.path.ismount(at):
+            if not at.startswith(f"{self._root}/"):
+                self._durable[at] = _OUTSIDE
+            at = os.path.dirname(at)
+
     def _known_by(self, folder: str) -> tuple[int, int]:
         """Return what changes when a folder is removed and made again, by whomever: the time of the folder above, its own inode.
 
         Above the root other programs make folders all the time, and the root is recognized by its mark.
         """
         if not folder.startswith(f"{self._root}/"):
-            return (0, 0)
+            return _OUTSIDE
         return os.stat(os.path.dirname(folder)).st_mtime_ns, os.stat(folder).st_ino
 
 

@@ -62,6 +62,41 @@ def test_the_name_of_the_root_and_of_all_above_it_is_synced_once(root: Path, tra
     assert trace.of("fsync")[1:] == [str(root)]
 
 
+def test_the_names_of_the_root_and_of_all_above_it_are_not_synced_again_after_a_durable_record_was_seen(
+    root: Path, trace: Trace
+) -> None:
+    opened(root).put_if_absent(KEY, b"data")
+    store = opened(root)
+    assert store.get(KEY) == b"data"
+    trace.calls.clear()
+    assert store.put_if_absent("flights/other/d/1", b"data")
+    synced = {*trace.of("fsync")}
+    assert str(root) in synced
+    assert not {*map(str, root.parents)} & synced
+    trace.check_made_folders_are_synced(len(trace.calls) - 1)
+
+
+def test_a_record_that_may_not_be_durable_shows_nothing_of_the_folders_above_the_root(root: Path, trace: Trace) -> None:
+    die_before_the_folder_is_synced(root, trace)
+    files = LocalFiles(root)
+    assert [*LocalStore(files).list("other/")] == []
+    assert files.names([KEY]) == [2]
+    LocalStore(files).put_if_absent("other/1", b"data")
+    assert {str(root.parent), str(root.parent.parent)} <= {*trace.of("fsync")}
+
+
+def test_a_durable_record_on_a_disk_of_its_own_shows_nothing_of_the_root(
+    root: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(root).put_if_absent(KEY, b"data")
+    monkeypatch.setattr(os.path, "ismount", lambda at: at in ("/", str(root / "flights")))
+    store = opened(root)
+    assert store.get(KEY) == b"data"
+    trace.calls.clear()
+    store.put_if_absent("other/1", b"data")
+    assert {str(root.parent), str(root.parent.parent)} <= {*trace.of("fsync")}
+
+
 def test_a_folder_above_the_root_that_may_not_be_looked_into_is_passed_over(
     root: Path, trace: Trace, tmp_path: Path
 ) -> None:

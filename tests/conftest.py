@@ -20,7 +20,7 @@ from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests import lanes, proofs
-from tests.proofs import proved, pytest_runtest_makereport
+from tests.proofs import proved, pytest_report_header, pytest_runtest_makereport
 from tests.services import s3
 from tests.services.emulators import Emulator, running_azurite, running_gcs
 from tests.services.environment import ROOT, TEMPORARY, hurry_java, use_environment
@@ -38,7 +38,7 @@ from tests.services.spark_standalone import SparkStandalone, running_spark_stand
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["proved", "pytest_runtest_makereport"]
+__all__ = ["proved", "pytest_report_header", "pytest_runtest_makereport"]
 
 SERVICES = frozenset(
     (
@@ -69,6 +69,7 @@ SLOW_FOLDERS = frozenset(
 
 use_environment()
 hurry_java()
+proofs.case_seed()  # the same in all processes of a run
 set_hypothesis_home_dir(ROOT / ".build" / "hypothesis")
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
@@ -109,8 +110,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if slow and "not slow" in config.option.markexpr else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that start services or are slow, which `make quick` leaves out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests that start services or are slow, which `make quick` leaves out, and cases that `make test` leaves out."""
     for item in items:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         # A parameter may name the fixture that a test asks for by itself.
@@ -119,6 +120,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if proofs.PAGE in os.environ:  # instead of a limit of its own, which is for what `make test` plays
             item.add_marker(pytest.mark.timeout(proofs.MOST_SECONDS), append=False)
+    proofs.leave_to_soak(items, config.option.markexpr)
 
 
 @pytest.fixture

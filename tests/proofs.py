@@ -13,6 +13,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 PAGE = "GOBBLIN_PROOFS"
 """The environment variable that names the page's JSON file; without it nothing is kept."""
+SEED = "GOBBLIN_SEED"
+"""The environment variable that has the seed of `one_in`; without it, that is a fresh one."""
 JSON = ROOT / "tests" / "benchmarks" / "proofs.json"
 PARTS: Mapping[str, Sequence[str]] = {
     "histories": ["tests/protocol/test_histories.py"],
@@ -97,6 +100,51 @@ def some_and_whole(some: Sequence[object], whole: Sequence[object], of: str = ""
 def shares(share: int) -> pytest.MarkDecorator:
     """Give a test its `share` for `sampled`: `make test` tries one case in so many, `make proofs` all of them."""
     return pytest.mark.parametrize("share", some_and_whole([share], [1]))
+
+
+def one_in(share: int, of: str = "") -> pytest.MarkDecorator:
+    """Let `make test` play one case in `share`, by chance; `make soak` and `make proofs` play all. Quick cases are always played.
+
+    For what is tried whole elsewhere too, such as a suite that other storage passes, and for deliberate faults.
+
+    :param of: the parameter of whose values one in so many is played, with each of the others; without it, cases are those of
+        the class or of the test that is marked.
+    """
+    return pytest.mark.one_in(share, of)
+
+
+def case_seed() -> int:
+    """The seed by which cases are chosen, a fresh one each time; also in the processes that this one starts."""
+    return int(os.environ.setdefault(SEED, str(fresh_seed())))
+
+
+def pytest_report_header() -> str:
+    return f"{SEED}={case_seed()} chooses the cases of tests that are played in part"
+
+
+def leave_to_soak(items: Sequence[pytest.Item], markexpr: str) -> None:
+    """Mark the slow cases that aren't chosen as `soak`. :param markexpr: of pytest; none is chosen if it asks for `soak`."""
+    groups: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow") is not None and item.get_closest_marker("soak") is None:
+            for node, mark in item.iter_markers_with_node("one_in"):
+                share, of = mark.args
+                name = node.nodeid.partition("[")[0]
+                values = (
+                    dict(item.callspec.params)
+                    if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+                    else {}
+                )
+                if of in values:
+                    del values[of]
+                    groups[f"{item.nodeid.partition('[')[0]} {values}", share].append(item)
+                elif not of:
+                    groups[name, share].append(item)
+    chance = random.Random(case_seed())
+    for (_, share), cases in groups.items():
+        chosen = sampled(cases, share, chance.randrange(1 << 30)) if "not soak" in markexpr else []
+        for item in {*cases}.difference(chosen):
+            item.add_marker(pytest.mark.soak)
 
 
 def chosen_by(share: int, seed: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -94,6 +95,60 @@ def test_of_the_wholes_that_run_only_what_held_is_kept(tmp_path: Path, monkeypat
     (held,) = page["proofs"]
     assert held["figures"] == "2 tried"
     assert held["test"].endswith("test_it.py::test_it[True-whole]")
+
+
+CASES = """
+import pytest
+
+from tests import proofs
+from tests.proofs import one_in
+
+pytestmark = [pytest.mark.slow, one_in(2, "place")]
+
+@pytest.mark.parametrize("place", "abcd")
+@pytest.mark.parametrize("kind", "xyz")
+def test_every_kind(kind, place): ...
+
+@one_in(3)
+class TestSome:
+    @pytest.mark.parametrize("number", range(9))
+    def test_it(self, number): ...
+
+    @pytest.mark.soak
+    def test_long(self): ...
+
+def test_alone(): ...
+"""
+HOOK = """
+from tests import proofs
+
+def pytest_collection_modifyitems(config, items):
+    proofs.leave_to_soak(items, config.option.markexpr)
+"""
+
+
+@pytest.mark.slow
+def test_some_cases_are_left_to_soak_by_chance_and_none_for_good(tmp_path: Path) -> None:
+    (tmp_path / "test_cases.py").write_text(CASES)
+    (tmp_path / "conftest.py").write_text(HOOK)
+
+    def collected(marks: str, seed: int) -> set[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, str(tmp_path)]
+        environment = {**os.environ, proofs.SEED: str(seed)}
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
+        return {name for _, found, name in (line.partition("::") for line in done.stdout.splitlines()) if found}
+
+    played, again, others = (collected("not soak", seed) for seed in (1, 1, 2))
+    assert played == again
+    assert played != others
+    for some in (played, others):
+        kinds = [name[-4] for name in some if name.startswith("test_every_kind")]
+        assert sorted(kinds) == ["x", "x", "y", "y", "z", "z"], "each with half of the places"
+        assert len([name for name in some if name.startswith("TestSome::")]) == 3
+        assert "test_alone" in some
+    left = collected("soak", 1)
+    assert len(left) == 3 * 4 + 9 + 1, "all of them"
+    assert collected("not other_size", 1) == left | {"test_alone"}
 
 
 @pytest.mark.slow

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
 from sqlalchemy import Engine, inspect, text
 
 from tests.spellings import cores
@@ -74,6 +74,6 @@ class CommandLines:
 
     def _gather(self) -> None:
         while not self._end.wait(0.1):
-            for process in psutil.process_iter():
-                with suppress(psutil.Error):
-                    self._seen.add("\0".join(process.cmdline()).encode(errors="surrogateescape"))
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                with suppress(OSError):
+                    self._seen.add(Path("/proc", pid, "cmdline").read_bytes())

@@ -18,7 +18,7 @@ from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.errors import StepError
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import STAGES, Shop
-from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares
+from tests.proofs import Proved, chosen_by, fresh_seed, one_in, sampled, shares
 from tests.services.airflow import TaskInstance
 
 # Where a task of each kind is held in the middle of its work.
@@ -112,6 +112,7 @@ def check_all(held: Iterable[Held]) -> None:
         assert task.try_number == 2, one.shop.name
 
 
+@one_in(2, "gates")
 @pytest.mark.parametrize("gates", [MIDDLES, ENDS], ids=["in_the_middle_of_its_work", "when_its_work_is_done"])
 @shares(10)
 def test_a_task_of_each_kind_is_killed(shops: Shops, gates: Mapping[str, str], share: int, proved: Proved) -> None:
@@ -128,7 +129,7 @@ def test_a_task_of_each_kind_is_killed(shops: Shops, gates: Mapping[str, str], s
     )
 
 
-@shares(3)
+@shares(6)
 def test_a_zombie_of_each_kind_goes_on_beside_and_after_its_second_try(
     shops: Shops, share: int, proved: Proved
 ) -> None:

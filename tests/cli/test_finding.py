@@ -211,7 +211,7 @@ class Deployment:
         return [Done(**one) for one in json.loads(done.stdout.splitlines()[-1])]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+@pytest.fixture(scope="module", params=[pytest.param("sqlite", marks=pytest.mark.soak), "postgres"])
 def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     folder = tmp_path_factory.mktemp("deployment")
     if request.param == "sqlite":

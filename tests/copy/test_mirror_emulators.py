@@ -24,7 +24,10 @@ from airflow_gobblin.steps.placing import PlaceCopyStep
 from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import content, statuses
 from tests.copy.test_mirror_s3 import write
+from tests.proofs import one_in
 from tests.services.emulators import Emulator, with_conditions
+
+pytestmark = one_in(2, "emulator")
 
 OPTIONS: dict[str, Any] = {"existing": Existing.UPDATE, "delete": Delete(1)}
 

@@ -26,8 +26,11 @@ from airflow_gobblin.storage.files.s3_uploads import S3Uploads
 from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import content, statuses
 from tests.copy.test_reuse import copying
+from tests.proofs import one_in
 from tests.services.s3 import S3Server
 from tests.services.s3_proxy import Proxy
+
+pytestmark = one_in(2, "server")
 
 OPTIONS: dict[str, Any] = {"existing": Existing.UPDATE, "delete": Delete(1)}
 

@@ -16,7 +16,10 @@ from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import object_location
 from airflow_gobblin.testing.trees import NAMES, ODD_NAMES
+from tests.proofs import one_in
 from tests.services.s3 import S3Server
+
+pytestmark = one_in(2, "server")
 
 PATHS = ["a", *NAMES, *ODD_NAMES]
 

@@ -38,8 +38,11 @@ from airflow_gobblin.storage.files.objects import ObjectFiles
 from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import statuses
 from tests.copy.test_reuse import copying
+from tests.proofs import one_in
 from tests.services.hdfs import Hdfs
 from tests.services.s3 import S3Access, S3Server
+
+pytestmark = one_in(2, "split")
 
 PART = 5 << 20
 FAILED = UnitResult("copy_000001", "a0", UnitState.FAILED)

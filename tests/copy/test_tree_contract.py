@@ -12,6 +12,7 @@ from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import object_location
 from airflow_gobblin.testing import TreeContract
+from tests.proofs import one_in
 from tests.services.emulators import Emulator
 from tests.services.hdfs import Hdfs
 from tests.services.http_files import running_http
@@ -88,6 +89,7 @@ class TestHdfsTree(TreeContract):
         return open_tree(hdfs.url(folder), hdfs)
 
 
+@one_in(2, "place")
 class TestS3Tree(TreeContract):
     @pytest.fixture(params=["versitygw", "moto"])
     def place(self, request: pytest.FixtureRequest) -> tuple[S3Server, str]:

@@ -17,7 +17,7 @@ from airflow_gobblin.run.execute import execute_commit_steps
 from tests.lab import Lab
 from tests.plugins.conftest import EVIL, HIDDEN, LONG, Site, made
 from tests.plugins.test_page import AT, column, look, visit
-from tests.proofs import chosen_by, fresh_seed, sampled
+from tests.proofs import chosen_by, fresh_seed, one_in, sampled
 from tests.protocol.rows import Table
 
 Browse = Callable[..., Page]
@@ -46,7 +46,8 @@ def alone(page: Page, path: str, words: dict[str, str]) -> None:
     expect(page.locator("[data-count=datasets]", has_text="…")).to_have_count(0)
 
 
-@pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.soak), 768])
+@one_in(3)
+@pytest.mark.parametrize("width", [320, 390, 768])
 def test_no_page_is_wider_than_the_screen(browse: Browse, width: int) -> None:
     page = browse("ann")
     page.set_viewport_size({"width": width, "height": 800})

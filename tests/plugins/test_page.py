@@ -20,6 +20,7 @@ from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from tests.lab import stick
 from tests.plugins.conftest import EVIL, MANY, Site, made
+from tests.proofs import one_in
 from tests.protocol.rows import Table
 
 Browse = Callable[..., Page]
@@ -50,6 +51,7 @@ def column(page: Page, number: int) -> list[str]:
     return page.locator(f".list tbody td:nth-child({number})").all_inner_texts()
 
 
+@one_in(2)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_is_in_airflow_s_navigation_and_looks_as_airflow_does(browse: Browse, dark: bool) -> None:
     page, theme = browse("ann", dark=dark), "dark" if dark else "light"

@@ -517,11 +517,16 @@ def attacks(kills: int, zombies: int) -> list[Attack]:
 
 
 def play_together(folder: Path, sites: list[Site], seed: int, kills: int, zombies: int, share: int = 1) -> Tally:
-    """Attacks on each stage at each site, one in `share`, spread over some fork servers.
+    """Attacks on each stage at each site, one kill and one zombie in `share`, spread over some fork servers.
 
     :param folder: for their temporary files.
     """
-    every = sampled([(site, attack) for site in sites for attack in attacks(kills, zombies)], share, seed)
+    every = [
+        (site, attack)
+        for number, site in enumerate(sites)
+        for some in (attacks(kills, 0), attacks(0, zombies))
+        for attack in sampled(some, share, seed + number)
+    ]
     each = -(-len(every) // WORKERS)
     context = get_context("spawn")
     tally = Tally()

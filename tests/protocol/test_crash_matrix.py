@@ -12,7 +12,7 @@ from airflow_gobblin.model.dead_letters import FOLDER
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.run.request import RunRequest
 from tests.faults import POWER, Call, Effect, Fault, Faults
-from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares, some_and_whole
+from tests.proofs import Proved, chosen_by, fresh_seed, one_in, sampled, shares, some_and_whole
 from tests.protocol import matrix
 from tests.protocol.absences import absences
 from tests.protocol.acts import Fences
@@ -97,6 +97,7 @@ def test_every_change_of_steps_in_all_phases(share: int, pool: Pool, tmp_path: P
 
 @pytest.mark.timeout(1200)
 @shares(120)
+@one_in(2, "backfill")
 @pytest.mark.parametrize("backfill", [False, True])
 def test_every_call_with_dead_letters(backfill: bool, share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """Every second row is one, so that each unit has files of both kinds; also where a backfill replaces them."""
@@ -134,6 +135,7 @@ def test_every_call_of_a_run_of_topics(share: int, pool: Pool, tmp_path: Path, p
 
 @pytest.mark.timeout(1200)
 @shares(80)
+@one_in(2, "layout")
 @pytest.mark.parametrize("layout", Layout)
 def test_every_call_of_a_backfill_that_replaces(
     layout: Layout, share: int, pool: Pool, tmp_path: Path, proved: Proved
@@ -215,6 +217,7 @@ def test_crashes_during_the_recovery(number: int, further: int, pool: Pool, tmp_
 
 @pytest.mark.timeout(1200)
 @shares(80)
+@one_in(2, "layout")
 @pytest.mark.parametrize("layout", Layout)
 def test_a_target_that_is_gone(layout: Layout, share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """The next run stops by name; when the target is back, nothing is lost, and everything missing is published."""

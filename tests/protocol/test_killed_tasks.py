@@ -15,7 +15,7 @@ from tests.services.s3 import S3Server
 
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
-    ("kills", "zombies", "share", "floor"), some_and_whole((2, 1, 3, (6, 1)), (17, 6, 1, (300, 100)))
+    ("kills", "zombies", "share", "floor"), some_and_whole((2, 1, 6, (6, 3)), (17, 6, 1, (300, 100)))
 )
 def test_tasks_are_killed_and_stopped(
     kills: int,
@@ -29,7 +29,7 @@ def test_tasks_are_killed_and_stopped(
     proved: Proved,
 ) -> None:
     """:param kills: of each kind of task at each site, and :param zombies: likewise. :param floor: of both, in all.
-    :param share: one in so many of them is played.
+    :param share: one in so many of them is played at each site.
     """
     seed = fresh_seed()
     sites = [  # the slowest in the middle, where the servers share it

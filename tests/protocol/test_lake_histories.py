@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from tests.proofs import Proved, fresh_seed, some_and_whole
+from tests.proofs import Proved, fresh_seed, one_in, some_and_whole
 from tests.protocol.lake_formats import FORMATS, open_format
 from tests.protocol.lake_histories import Lake
 
@@ -20,6 +20,7 @@ pytestmark = [
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("runs", "at_once", "real_kills"), some_and_whole((7, 7, 0.3), (70, 14, 0.2)))
+@one_in(3, "of")
 @pytest.mark.parametrize("of", FORMATS)
 def test_every_reader_finds_what_the_journal_says(
     of: str, runs: int, at_once: int, real_kills: float, tmp_path: Path, proved: Proved, request: pytest.FixtureRequest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import Proved, fresh_seed, sampled
+from tests.proofs import Proved, fresh_seed, one_in, sampled
 from tests.protocol.mirror_acts import (
     MUTANTS,
     Scenario,
@@ -72,6 +72,7 @@ def _try(changes: Sequence[int | None], how: str, proved: Proved) -> None:
     assert min(tally.states for tally in tallies) > 300
 
 
+@one_in(4)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_orders_catch_every_mutant(mutant: str) -> None:
     scenarios_of, _ = MUTANTS[mutant]
@@ -79,6 +80,7 @@ def test_the_orders_catch_every_mutant(mutant: str) -> None:
         assert first_broken(scenarios_of, 2)
 
 
+@one_in(3)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_orders_by_chance_on_a_real_disk(scenario: Scenario, tmp_path: Path) -> None:
     seed = fresh_seed()

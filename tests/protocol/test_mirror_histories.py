@@ -14,7 +14,7 @@ from airflow_gobblin.steps.base import FenceResult, StepContext
 from airflow_gobblin.steps.deleting import CloseTrashStep, DeleteStep
 from airflow_gobblin.steps.placing import PlaceFolderStep, PlaceStep
 from airflow_gobblin.storage.files import Files
-from tests.proofs import Proved, some_and_whole
+from tests.proofs import Proved, one_in, some_and_whole
 from tests.protocol.mirror_histories import Broken, play, play_all
 from tests.protocol.mutants import Patch
 
@@ -138,6 +138,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
 RARE = {adopting_without_abort.__name__}
 
 
+@one_in(4)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "name",

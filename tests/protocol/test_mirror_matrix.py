@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares
+from tests.proofs import Proved, chosen_by, fresh_seed, one_in, sampled, shares
 from tests.protocol import mirror_matrix
 from tests.protocol.matrix import Pool, carrying_out
 from tests.protocol.mirror_matrix import KINDS, Kind, MirrorStart, MirrorTrial
@@ -16,6 +16,7 @@ from tests.protocol.test_mirror_histories import MUTANTS
 
 
 @pytest.mark.timeout(3600)
+@one_in(3, "kind")
 @shares(300)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_call_of_a_mirror_with_every_fault(

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from tests.faults import POWER
-from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares
+from tests.proofs import Proved, chosen_by, fresh_seed, one_in, sampled, shares
 from tests.protocol import interleavings, matrix
 from tests.protocol.absences import absences
 from tests.protocol.acts import Fences
@@ -68,6 +68,7 @@ def test_the_interleavings_catch(make: Callable[[], object], scenarios: str, pro
     assert found is not None
 
 
+@one_in(4)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("mutant", "finds"), [(make.__name__, finds) for make, finds in MATRIX_CATCHES])
 def test_the_crash_matrix_catches(mutant: str, finds: str, pool: Pool, tmp_path: Path, proved: Proved) -> None:
@@ -79,6 +80,7 @@ def test_the_crash_matrix_catches(mutant: str, finds: str, pool: Pool, tmp_path:
     expect_caught(mutant, finds, tally, proved)
 
 
+@one_in(4)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("mutant", "finds"), [(make.__name__, finds) for make, finds in MATRIX_CATCHES_WITH_ACTS])
 def test_the_crash_matrix_of_all_phases_catches(
@@ -92,6 +94,7 @@ def test_the_crash_matrix_of_all_phases_catches(
     expect_caught(mutant, finds, tally, proved)
 
 
+@one_in(4)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("mutant", "finds"), [(make.__name__, finds) for make, finds in MATRIX_CATCHES_BY_TWO_FAULTS])
 def test_the_crash_matrix_catches_by_two_faults(
@@ -103,6 +106,7 @@ def test_the_crash_matrix_catches_by_two_faults(
     expect_caught(mutant, finds, pool.run_until(finds, start, tmp_path, mixed(trials)), proved)
 
 
+@one_in(4)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("mutant", "finds"), [(make.__name__, finds) for make, finds in ABSENCES_CATCH])
 def test_a_target_that_is_gone_catches(mutant: str, finds: str, pool: Pool, tmp_path: Path, proved: Proved) -> None:

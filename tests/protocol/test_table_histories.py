@@ -16,7 +16,7 @@ from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.tables.port import Change, Look
 from airflow_gobblin.testing import memory_table
 from airflow_gobblin.testing.memory_table import _OpenMemoryTable
-from tests.proofs import Proved, some_and_whole
+from tests.proofs import Proved, one_in, some_and_whole
 from tests.protocol.mirror_histories import play_all
 from tests.protocol.table_histories import Broken, play
 from tests.tables.test_mutants import (
@@ -114,6 +114,7 @@ MUTANTS: tuple[Mutate, ...] = (
 SEEDS = range(300)
 
 
+@one_in(4)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "mutate",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares
+from tests.proofs import Proved, chosen_by, fresh_seed, one_in, sampled, shares
 from tests.protocol.table_matrix import KINDS, Kind, Pause, Way, begun, cases, play_all
 from tests.tables.test_mutants import fence_without_a_new_head, retry_of_the_library, undo_of_a_standing_commit
 
@@ -21,6 +21,7 @@ pytestmark = [
 
 
 @pytest.mark.timeout(3600)
+@one_in(2, "kind")
 @shares(60)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_call_of_a_run_to_tables_with_every_fault(
@@ -49,6 +50,7 @@ CAUGHT = (
 )
 
 
+@one_in(3)
 @pytest.mark.parametrize(("mutate", "way"), CAUGHT, ids=lambda one: getattr(one, "__name__", ""))
 def test_the_matrix_catches(
     mutate: Callable[[pytest.MonkeyPatch], None], way: Way, monkeypatch: pytest.MonkeyPatch

@@ -36,7 +36,7 @@ from airflow_gobblin.spark import fork_server
 from airflow_gobblin.spark.connections import SparkConnections, give_connections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.spark.report import PackReport
-from tests.services.environment import ROOT
+from tests.services.environment import ROOT, TEMPORARY
 from tests.services.processes import children, stop_process
 from tests.spark.acme_rows import Squares
 
@@ -150,7 +150,7 @@ class Submit:
     def command(self, planned: PlannedRun) -> list[str]:
         """The command line that extracts the run's pack."""
         staging = planned.opened.staging
-        shipped, script = self._shipped(planned.folder / "code")
+        shipped, script = self._shipped()
         settings = {"spark.ui.enabled": "false", "spark.pyspark.driver.python": str(self.python), **self.conf}
         return [
             "spark-submit",
@@ -166,8 +166,9 @@ class Submit:
             *(f"--connection={conn_id}" for conn_id in self.uris),
         ]
 
-    def _shipped(self, folder: Path) -> list[str]:
-        """The zip and the script, made and found by the package that `python` has."""
+    def _shipped(self) -> list[str]:
+        """The zip and the script, made and found by the package that `python` has; the same zip is made once."""
+        folder = TEMPORARY / "shipped"
         program = (
             "import sys; from pathlib import Path; "
             "from airflow_gobblin.spark.ship import ship; from airflow_gobblin.hooks.spark_jobs import spark_job; "
@@ -209,7 +210,7 @@ class Driver:
         def is_suspended() -> bool:
             return any(self._suspended(process, chosen) for process in children(self.process))
 
-        self._wait_until(is_suspended, what, every=0.01)
+        self._wait_until(is_suspended, what, every=0.03)
         return self.suspended[-1]
 
     def end(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -73,9 +74,10 @@ def try_again(spark: SparkSession, lake: Lake, planned: PlannedRun) -> None:
 
 def suspended_reader(lake: Lake, planned: PlannedRun, driver: Driver) -> psutil.Process:
     """Suspend a process that reads a unit and has written a part of its files."""
+    client = None if lake.access is None else lake.access.filesystem()
     return driver.suspend(
         "the middle of a unit",
-        lambda process: reads(process, lake.kafka.port) and has_begun(lake, planned, process),
+        lambda process: reads(process, lake.kafka.port) and has_begun(client, planned, process),
     )
 
 
@@ -84,13 +86,12 @@ def reads(process: psutil.Process, port: int) -> bool:
     return any(getattr(c.raddr, "port", None) == port for c in process.net_connections("tcp"))
 
 
-def has_begun(lake: Lake, planned: PlannedRun, process: psutil.Process) -> bool:
-    """Whether a file of a unit has some content; on S3, whether there is a part of one."""
-    if lake.access is None:
+def has_begun(client: Any, planned: PlannedRun, process: psutil.Process) -> bool:
+    """Whether a file of a unit has some content; on S3, whether there is a part of one. :param client: of S3."""
+    if client is None:
         staged = [file.path for file in process.open_files() if "_gobblin" in file.path]
         return any(os.stat(path).st_size > 1 << 20 for path in staged)
     bucket, _, _ = planned.opened.job.work.target.partition("@")[2].partition("/")
-    client = lake.access.filesystem()
     return bool(client.call_s3("list_multipart_uploads", Bucket=bucket).get("Uploads"))
 
 

@@ -20,6 +20,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.report import FIRST_ERROR
 from tests.copy.mirrors import Trees, content, statuses
+from tests.proofs import one_in
 from tests.spark.runs import Driver, PlannedRun, StartDriver, Submit, run_on
 
 A, B = "a#files", "b#files"
@@ -73,6 +74,7 @@ def publish(planned: PlannedRun) -> dict[str, str]:
     return statuses({report.urn: report for report in finish(planned.opened, planned.run)})
 
 
+@one_in(2)
 @pytest.mark.parametrize("trees", [{}, IN_PARTS], ids=["whole", "in parts"], indirect=True)
 def test_a_spark_task_is_killed_in_mid_file_and_only_its_file_set_is_unpublished(
     trees: Trees,

@@ -19,10 +19,13 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.testing import inprocess
+from tests.proofs import one_in
 from tests.rows.sources.databases import PostgresDatabase
 from tests.rows.sources.kafka_lake import KAFKA, numbered, uris
 from tests.services.kafka import Kafka
 from tests.spark.test_stages import run_stage
+
+pytestmark = one_in(2, "numbers")
 
 
 @dataclass

@@ -27,9 +27,12 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
 from airflow_gobblin.testing import inprocess
+from tests.proofs import one_in
 from tests.protocol.rows import RowSource, Table
 from tests.spark.test_stages import run_stage
 from tests.tables.formats import Format, Postgres, format_of
+
+pytestmark = one_in(3, "tabled")
 
 CODE = ("tests.spark.acme_stages",)
 

@@ -11,6 +11,7 @@ from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
 from airflow_gobblin.spark.connections import SparkConnections
+from tests.proofs import one_in
 from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import PlannedRun, Submit, planned_run, run_on
 from tests.tables.formats import Format, format_of
@@ -36,6 +37,7 @@ def committed(planned: PlannedRun, form: Format) -> None:
     assert sorted(form.rows("acme__rows0", "id")) == [*range(300)]
 
 
+@one_in(2)
 @pytest.mark.parametrize("form", ["delta", "iceberg on versitygw"], indirect=True)
 def test_executors_write_the_data_files_of_a_table(shipped_spark: SparkSession, tmp_path: Path, form: Format) -> None:
     planned = planned_for(form, tmp_path)

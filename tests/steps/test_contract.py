@@ -19,6 +19,7 @@ from airflow_gobblin.testing import FencedStepContract, MemoryFiles, MemoryObjec
 from airflow_gobblin.testing.files import write
 from airflow_gobblin.testing.steps import EXECUTORS, Bench, late, shut_out, visible
 from airflow_gobblin.testing.threads import together
+from tests.proofs import one_in
 from tests.protocol.processes import opening_once
 from tests.services.emulators import Emulator, with_conditions
 from tests.services.hdfs import Hdfs
@@ -74,6 +75,7 @@ class TestUploadStep(TestMoveStep):
         return MemoryObjects
 
 
+@one_in(3)
 class TestStepsInObjectStores(TestMoveStep):
     """Uploads that are completed on S3, and copies within the store elsewhere."""
 
@@ -213,6 +215,7 @@ class OnS3:
         return lambda: open_files(versitygw.access.url(f"{bucket}/lake-{next(numbers)}"), versitygw.access)
 
 
+@one_in(3)
 class TestPlaceUploadStepOnS3(OnS3, TestPlaceStep):
     pass
 
@@ -259,11 +262,13 @@ class TestPutStep(FencedStepContract):
             assert visible(files) == found
 
 
+@one_in(3)
 class TestPutStepOnS3(OnS3, TestPutStep):
     pass
 
 
-class TestReplaceUploadStepOnS3(TestPlaceUploadStepOnS3):
+@one_in(3)
+class TestReplaceUploadStepOnS3(OnS3, TestPlaceStep):
     @pytest.fixture
     def make_step(self) -> Callable[[Files], CommitStep]:
         return lambda files: place(files, replaces=True)
@@ -276,14 +281,17 @@ class OnHdfs:
         return lambda: open_files(hdfs.url(f"{folder}/lake-{next(numbers)}"), hdfs)
 
 
+@one_in(3)
 class TestPlaceStepOnHdfs(OnHdfs, TestPlaceStep):
     pass
 
 
+@one_in(3)
 class TestReplaceStepOnHdfs(OnHdfs, TestReplaceStep):
     pass
 
 
+@one_in(3)
 class TestDeleteStepOnHdfs(OnHdfs, TestDeleteStep):
     pass
 
@@ -296,9 +304,11 @@ class OnEmulators:
             yield lambda: open_files(emulator.url(f"{bucket}/lake-{next(numbers)}"), emulator)
 
 
+@one_in(3)
 class TestPlaceCopyStep(OnEmulators, TestPlaceStep):
     pass
 
 
+@one_in(3)
 class TestReplaceCopyStep(OnEmulators, TestReplaceStep):
     pass

@@ -23,6 +23,7 @@ from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.testing.files import write
+from tests.proofs import one_in
 from tests.protocol.rows import Table
 from tests.services.iceberg_rest import IcebergRest
 from tests.services.processes import free_port
@@ -30,6 +31,8 @@ from tests.services.s3 import CONNECTION, S3Server
 from tests.services.s3_proxy import Fault, running_proxy
 from tests.tables.formats import Delta, Iceberg, Postgres, format_of, formats
 from tests.tables.labs import TableLab
+
+pytestmark = one_in(2, "table_lab")
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
 B = Table("b", ExtractKind.APPEND_ONLY, 5)

@@ -15,9 +15,12 @@ from airflow_gobblin.errors import TableError
 from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.storage.stores import open_store
+from tests.proofs import one_in
 from tests.protocol.rows import Table
 from tests.tables.formats import Delta
 from tests.tables.labs import TableLab, up_to
+
+pytestmark = one_in(2, "table_lab")
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
 NewLab = Callable[..., TableLab]

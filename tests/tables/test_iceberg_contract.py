@@ -19,6 +19,7 @@ from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.tables.iceberg import IcebergTable
 from airflow_gobblin.testing.files import write
 from airflow_gobblin.testing.tables import FOREIGN_ROW, SCHEMA, ForeignAct, Row, TableContract
+from tests.proofs import one_in
 from tests.services.iceberg_rest import IcebergRest
 
 
@@ -95,12 +96,14 @@ class TestIcebergTable(TableContract):
         return lambda: IcebergBench(tmp_path / uuid.uuid4().hex)
 
 
+@one_in(4)
 class TestIcebergTableOfRest(TableContract):
     @pytest.fixture
     def new_bench(self, tmp_path: Path, iceberg_rest: IcebergRest) -> Callable[[], IcebergBench]:
         return lambda: IcebergBench(tmp_path / uuid.uuid4().hex, iceberg_rest.uri)
 
 
+@one_in(4)
 class TestIcebergTableOfPostgres(TableContract):
     @pytest.fixture
     def new_bench(self, tmp_path: Path, postgres_database: str) -> Callable[[], IcebergBench]:

@@ -29,9 +29,12 @@ from airflow_gobblin.stages.outputs import Output
 from airflow_gobblin.steps.base import StepStatus
 from airflow_gobblin.testing import inprocess
 from airflow_gobblin.testing.memory_table import MemoryTableSink
+from tests.proofs import one_in
 from tests.protocol.rows import LineSink, RowSource, Table
 from tests.tables.formats import EACH, ON_A_DISK, formats
 from tests.tables.labs import TableLab, up_to
+
+pytestmark = one_in(2, "table_lab")
 
 URN = "main.a"
 A = Table(URN, ExtractKind.APPEND_ONLY, 12)

@@ -14,9 +14,12 @@ from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.run.request import RunRequest
+from tests.proofs import one_in
 from tests.protocol.rows import Table
 from tests.tables.formats import Delta, Iceberg, Postgres
 from tests.tables.labs import TableLab
+
+pytestmark = one_in(2, "table_lab")
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
 S = Table("s", ExtractKind.SNAPSHOT_ONLY, 4)

@@ -14,8 +14,11 @@ from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.steps.base import CommitStep, StepContext
+from tests.proofs import one_in
 from tests.protocol.rows import Table
 from tests.tables.labs import TableLab, up_to
+
+pytestmark = one_in(2, "table_lab")
 
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
 NewLab = Callable[..., TableLab]

@@ -21,6 +21,7 @@ from airflow_gobblin.tables.delta import DeltaLakeTable
 from airflow_gobblin.tables.delta.table import _storage_options
 from airflow_gobblin.testing.memory_files import MemoryFiles
 from airflow_gobblin.testing.tables import FOREIGN_ROW, SCHEMA, ForeignAct, Row, TableContract
+from tests.proofs import one_in
 from tests.services.s3 import CONNECTION, S3Server
 
 
@@ -113,6 +114,7 @@ class TestDeltaTableOnADisk(TableContract):
 
 
 @pytest.mark.slow
+@one_in(4)
 class TestDeltaTableInS3(TableContract):
     @pytest.fixture
     def new_bench(self, versitygw: S3Server, bucket: str) -> Callable[[], DeltaBench]:

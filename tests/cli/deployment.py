@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.cli.command import Done
+from tests.cli.command import Commands, Done
 from tests.services.environment import ROOT
 
 
@@ -22,7 +19,7 @@ class Deployment:
 
     def __init__(self, folder: Path, dags: Mapping[str, str], *commands: str) -> None:
         self.folder = folder
-        self._environment = {
+        environment = {
             **os.environ,
             "AIRFLOW_HOME": str(folder / "home"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
@@ -34,15 +31,17 @@ class Deployment:
         (folder / "dags").mkdir()
         for name, text in dags.items():
             (folder / "dags" / name).write_text(text.replace("{folder}", str(folder)))
+        self._commands = Commands(environment)
         for done in self.run("db migrate", "dags reserialize", *commands):
             assert done.status == 0, done
 
     def run(self, *commands: str) -> list[Done]:
         """Run commands, all in one new process."""
-        program = [sys.executable, "-m", "tests.cli.command", json.dumps([words.split() for words in commands])]
-        done = subprocess.run(program, capture_output=True, text=True, check=False, env=self._environment)
-        assert done.returncode == 0, done.stderr
-        return [Done(**one) for one in json.loads(done.stdout.splitlines()[-1])]
+        return self._commands.run([words.split() for words in commands], {})
+
+    def close(self) -> None:
+        """End its process."""
+        self._commands.close()
 
     def seen(self) -> set[str]:
         """All files, except Airflow's own."""

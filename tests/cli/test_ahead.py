@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -59,7 +60,7 @@ with DAG("other", schedule=None):
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A DAG with ingestions, a database for them, and another DAG, whose file shows whether it was imported."""
     folder = tmp_path_factory.mktemp("ahead")
     with closing(sqlite3.connect(folder / "shop.db")) as database, database:
@@ -78,7 +79,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
         "connections add spark_default --conn-type spark --conn-host local[*]",
     )
     (folder / "imported").unlink()
-    return made
+    yield made
+    made.close()
 
 
 def test_a_check_finds_everything_at_once_and_makes_nothing(deployment: Deployment) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.operators import GobblinIngestion
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
-from tests.cli.command import Done
+from tests.cli.command import Commands, Done
 from tests.cli.conftest import CommandLine, on_disk
 from tests.lab import Lab
 from tests.protocol.rows import Table
@@ -182,6 +181,7 @@ class Deployment:
         (folder / "dags").mkdir()
         code = DAG_FILE.format(target=str(folder / "lake"), journal=str(folder / "journal"))
         (folder / "dags" / "shop.py").write_text(code)
+        self.commands = Commands(self.environment)
         for done in self.run(
             ("db", "migrate"),
             ("dags", "reserialize"),
@@ -205,20 +205,19 @@ class Deployment:
 
     def run(self, *commands: Sequence[str], **more: str) -> list[Done]:
         """Run commands, all in one new process. :param more: of its environment."""
-        program = [sys.executable, "-m", "tests.cli.command", json.dumps(commands)]
-        done = subprocess.run(program, capture_output=True, text=True, check=False, env=self.environment | more)
-        assert done.returncode == 0, done.stderr
-        return [Done(**one) for one in json.loads(done.stdout.splitlines()[-1])]
+        return self.commands.run(commands, more)
 
 
 @pytest.fixture(scope="module", params=[pytest.param("sqlite", marks=pytest.mark.soak), "postgres"])
-def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("deployment")
-    if request.param == "sqlite":
-        return Deployment(folder, f"sqlite:///{folder}/airflow.db")
-    server: Postgres = request.getfixturevalue("postgres_server")
-    url = server.create_database(f"commands_{uuid.uuid4().hex}")
-    return Deployment(folder, url.replace("postgresql://", "postgresql+psycopg://"))
+    url = f"sqlite:///{folder}/airflow.db"
+    if request.param == "postgres":
+        server: Postgres = request.getfixturevalue("postgres_server")
+        url = server.create_database(f"commands_{uuid.uuid4().hex}").replace("postgresql://", "postgresql+psycopg://")
+    made = Deployment(folder, url)
+    yield made
+    made.commands.close()
 
 
 def test_the_ingestion_is_found_in_the_metadata_database(deployment: Deployment) -> None:

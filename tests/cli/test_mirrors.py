@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ with DAG("photos", schedule=None):
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """Two file sets that were mirrored and changed since, and one that can't be planned."""
     folder = tmp_path_factory.mktemp("photos")
     for path in ("a/same", "a/changes", "a/goes", "a/again", "b/deep/same", "full/1", "full/2"):
@@ -46,7 +47,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     made = Deployment(folder, {"photos.py": DAG_FILE})
     mirror(folder)
     change(folder)
-    return made
+    yield made
+    made.close()
 
 
 def write(path: Path, text: str) -> None:

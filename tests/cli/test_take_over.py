@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def run(folder: Path, journal: str, work: str) -> DatasetReport:
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A DAG whose table another journal has published to."""
     folder = tmp_path_factory.mktemp("shop")
     with closing(sqlite3.connect(folder / "shop.db")) as database, database:
@@ -49,7 +50,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
         database.executemany("INSERT INTO orders VALUES (?, 'x')", [(n,) for n in range(5)])
     made = Deployment(folder, {"shop.py": DAG_FILE}, f"connections add shop_db --conn-uri sqlite:///{folder}/shop.db")
     assert run(folder, "lost", "former").status == "committed"
-    return made
+    yield made
+    made.close()
 
 
 def test_a_table_is_taken_over_by_a_command_and_all_commands_tell_of_it(deployment: Deployment) -> None:

@@ -13,6 +13,7 @@ from airflow_gobblin.storage.files import Files, LocalFiles, open_files
 from airflow_gobblin.testing import FilesContract, FoldersContract, MemoryFiles, MemoryObjects, UploadsContract
 from airflow_gobblin.testing.files import TARGET
 from airflow_gobblin.testing.threads import together
+from tests.proofs import one_in
 from tests.services.emulators import Emulator, with_conditions
 from tests.services.hdfs import Hdfs
 from tests.services.s3 import S3Server
@@ -54,6 +55,7 @@ class TestHdfsFiles(FoldersContract):
         assert [*files.walk(".")] == []
 
 
+@one_in(2, "files")
 class TestS3Files(UploadsContract):
     @pytest.fixture(params=["versitygw", "moto"])
     def files(self, request: pytest.FixtureRequest) -> Files:
@@ -64,12 +66,14 @@ class TestS3Files(UploadsContract):
         return open_files(server.access.url(f"{server.create_bucket()}/lake"), server.access)
 
 
+@one_in(2)
 class TestAzureFiles(FilesContract):
     @pytest.fixture
     def files(self, azurite: Emulator) -> Files:
         return open_files(azurite.url(f"{azurite.create_bucket()}/lake"), azurite)
 
 
+@one_in(2)
 class TestGcsFiles(FilesContract):
     """fake-gcs-server ignores the condition of a rewrite, which a proxy keeps in its place."""
 

@@ -17,9 +17,12 @@ from airflow_gobblin.steps.execution import carry_out
 from airflow_gobblin.steps.publishing import MoveStep, UploadStep, publish_file
 from airflow_gobblin.storage.files import Files, object_copies, open_files, with_listing_cache
 from airflow_gobblin.storage.files import s3_uploads as module
+from tests.proofs import one_in
 from tests.services.emulators import Emulator
 from tests.services.s3 import S3Server
 from tests.services.s3_proxy import Fault, Proxy, running_proxy
+
+pytestmark = [one_in(2, "server"), one_in(2, "emulator")]
 
 TARGET = "trips/0123-u0-0.parquet"
 

@@ -16,10 +16,12 @@ from airflow_gobblin.storage.stores import open_store as open_by_url
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.testing import MemoryFiles, MemoryObjects, StoreContract
 from airflow_gobblin.testing.stores import RECORDS, WRITERS, one_winner_each
+from tests.proofs import one_in
 from tests.services.s3 import S3Access, S3Server
 from tests.storage.stores.conftest import Open
 
 
+@one_in(2, "open_any")
 class TestStores(StoreContract):
     @pytest.fixture
     def open_store(self, open_any: Open) -> Open:

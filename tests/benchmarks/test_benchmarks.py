@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import pipelines
 from tests.benchmarks.contenders.spark_commit import committer_of
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, program
 from tests.benchmarks.results import (
@@ -123,3 +124,10 @@ def test_contenders_that_differ_in_what_they_did_are_not_compared(tmp_path: Path
     pair = [Contender("one", lambda _: once), Contender("other", lambda _: replace(once, facts={"rows": 9}))]
     with pytest.raises(AssertionError, match="not done the same work"):
         alternately(pair, 1, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_part_of_a_program_is_measured_alone(tmp_path: Path) -> None:
+    kept = tmp_path / "results.json"
+    pipelines.main(["--only", "backlog", "--rounds", "1", "--versions", "10", "--results", str(kept)])
+    assert {row["work"] for row in json.loads(kept.read_text())} == {"A version of a backlog, one stage without Spark"}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.benchmarks.contenders.saying import DATABASE, TARGET
+from tests.benchmarks.contenders.saying import DATABASE, FORMER, TARGET
 from tests.peak_memory import peak_bytes
 
 __all__ = [
@@ -115,22 +115,30 @@ class Figures:
         return max((mb for mb in found if mb is not None), default=None)
 
 
-def alternately(contenders: Sequence[Contender], rounds: int, folder: Path, *, stays: bool = False) -> list[Figures]:
+def alternately(
+    contenders: Sequence[Contender], rounds: int, folder: Path, *, stays: bool = False, former: bool = False
+) -> list[Figures]:
     """Measure so many rounds; in each every contender once, in an order drawn from the seed.
 
     :param stays: whether what a contender made is removed by the caller. For minutes ext4 uses no freed inode again, and
         looks at each of them for every new file: the contender after thousands of removed files would pay for them.
+    :param former: whether a contender removes what the one before it made, by `saying.begin`.
     :raises AssertionError: contenders' facts differ: they have not done the same work.
     """
     order, taken = random.Random(SEED), {c.who: list[Once]() for c in contenders}
+    last: Path | None = None
     for number in range(1, rounds + 1):
         for contender in order.sample(contenders, len(contenders)):
             if contender.most is not None and number > contender.most:
                 continue
             own = folder / f"{number}-{len(taken[contender.who])}-{abs(hash(contender.who)) % 10**6}"
             own.mkdir(parents=True)
+            if last is not None:
+                last.rename(own / FORMER)
             once = contender.run(own)
-            if not stays:
+            if former:
+                last = own
+            elif not stays:
                 shutil.rmtree(own)
             taken[contender.who].append(once)
             print(f"  round {number} of {rounds}: {once.seconds:8.2f} s  {contender.who}", flush=True)

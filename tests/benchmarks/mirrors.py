@@ -5,8 +5,9 @@
 Ours is a program whose Spark session has started, and mirrored a few other files, before the clock runs; plan, copy, decision
 and all acts are counted. Peers are whole programs, which start in some hundredths of a second; the start of DistCp, which takes
 seconds, is measured with a tree of one file and taken off. No one takes checksums, and each has everything on the disk at its
-end: peers are followed by `sync -f`. CPU time is that of the client's processes. The S3-like server is a versitygw on this
-machine and on its disk.
+end: peers are followed by `sync -f`. The large files of the contender before are removed just before the clock of each, so that
+all of them are given memory that was freed just now. CPU time is that of the client's processes. The S3-like server is a
+versitygw on this machine and on its disk.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.contenders.mirror import CONNECTION
+from tests.benchmarks.contenders.saying import begin
 from tests.benchmarks.measure import SEED, Contender, Once, alternately, run_program
 from tests.benchmarks.peers import FOLDER, jars, peers_python, s5cmd
 from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
@@ -77,13 +79,14 @@ def ours(source: str, target: str, warm: tuple[str, str], runs: int, access: s3.
     """This package. :param warm: another source and target, mirrored first. :param runs: the last of which is measured."""
     secrets = {CONNECTION: access.connection} if access else {}
     asked = {"source": source, "target": target, "warm_source": warm[0], "warm_target": warm[1], "runs": runs}
-    os.sync()
     return run_program(Path(sys.executable), "mirror", {"folder": own, **asked}, secrets=secrets)
 
 
-def program(command: Sequence[str], synced: Path | None = None, environment: Mapping[str, str] | None = None) -> Once:
+def program(
+    command: Sequence[str], own: Path, synced: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Once:
     """Run a program, and have everything below a folder on the disk."""
-    os.sync()
+    begin(own)
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     _do(command, environment)
     copied = time.perf_counter()
@@ -156,14 +159,14 @@ def on_disk(copy: Copy, source: Path, own: Path, *, again: bool) -> Once:
     """A program on disk. :param again: it has copied everything before the clock runs."""
     target = own / "target"
     if again:
-        program(copy(str(source), str(target)), own)
-    return replace(program(copy(str(source), str(target)), own), facts=_counted(target))
+        program(copy(str(source), str(target)), own, own)
+    return replace(program(copy(str(source), str(target)), own, own), facts=_counted(target))
 
 
 def distcp_on_disk(classes: str, source: Path, own: Path, *, again: bool) -> Once:
     """DistCp, without what it takes to copy one file."""
     one = make_tree(own / "one", 1, 1)
-    start = program(distcp(classes, str(one), str(own / "one-copied")), own)
+    start = program(distcp(classes, str(one), str(own / "one-copied")), one, own)
     once = on_disk(partial(distcp, classes), source, own, again=again)
     seconds, cpu = once.seconds - start.seconds, (once.cpu or 0) - (start.cpu or 0)
     return replace(once, seconds=seconds, cpu=cpu, phases={"start": start.seconds, **once.phases})
@@ -247,13 +250,13 @@ class Buckets:
     def up(self, copy: Copy, source: str, to: str, own: Path) -> Once:
         """A program that copies into a new bucket. :param to: its name for that, with `{}` in it."""
         bucket = self.new()
-        once = program(copy(source, to.format(bucket)), None, self.environment)
+        once = program(copy(source, to.format(bucket)), own, None, self.environment)
         return replace(once, facts=self.counted(bucket, "tree"))
 
     def down(self, copy: Copy, source: str, own: Path) -> Once:
         target = own / "target"
         target.mkdir()
-        once = program(copy(source, f"{target}/"), target, self.environment)
+        once = program(copy(source, f"{target}/"), own, target, self.environment)
         return replace(once, facts=_counted(target))
 
 
@@ -301,7 +304,7 @@ def _rows(
     print(f"{work}:", flush=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         spread(Path(folder))
-        figures = alternately(contenders, asked.rounds, Path(folder), stays=stays)
+        figures = alternately(contenders, asked.rounds, Path(folder), stays=stays, former=not stays)
     found = {contender.who for contender in contenders}
     return rows_of(
         work,

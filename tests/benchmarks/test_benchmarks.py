@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import pipelines
+from tests.benchmarks.contenders.saying import begin
 from tests.benchmarks.contenders.spark_commit import committer_of
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, program
 from tests.benchmarks.results import (
@@ -117,6 +118,20 @@ def test_a_committer_is_known_by_what_it_left() -> None:
 
 def test_the_readme_s_table_is_made_of_the_results() -> None:
     assert table_in(README.read_text()) == readme_table(json.loads(JSON.read_text()))
+
+
+def test_what_a_contender_made_stays_until_the_next_one_begins(tmp_path: Path) -> None:
+    found = []
+
+    def run(own: Path) -> Once:
+        found.append([path.name for path in own.rglob("*.bin")])
+        begin(own)
+        found.append([path.name for path in own.rglob("*.bin")])
+        (own / f"{len(found)}.bin").touch()
+        return Once(1.0, facts={"rows": 10})
+
+    alternately([Contender("one", run), Contender("other", run)], 2, tmp_path, former=True)
+    assert found == [[], [], ["2.bin"], [], ["4.bin"], [], ["6.bin"], []]
 
 
 def test_contenders_that_differ_in_what_they_did_are_not_compared(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ of the probe of the executors, which belongs to a driver's start, isn't counted 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from airflow_gobblin.copy.finders import EachFolder, WholeTree
@@ -20,7 +21,7 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
-from tests.benchmarks.contenders.saying import Laps, arguments, cpu_seconds, say
+from tests.benchmarks.contenders.saying import Laps, arguments, begin, cpu_seconds, say
 
 CONNECTION = "BENCHMARK_CONNECTION"
 """The variable that holds the connection of an object store."""
@@ -39,6 +40,7 @@ def main() -> None:
         _run(warm, spark, connections, "warm")
         for number in range(1, int(asked.runs)):
             _run(opened, spark, connections, f"before {number}")
+        begin(Path(asked.folder))
         before = cpu_seconds()
         with frozen_heap():
             phases = _run(opened, spark, connections, "measured")

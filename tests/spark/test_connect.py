@@ -114,7 +114,7 @@ def test_drivers_that_open_a_session_at_once_all_have_it(tmp_path: Path, spark_c
                 print(spark.session_id, flush=True)
     """
     codes = []
-    for number in range(5):
+    for number in range(3):
         with zipfile.ZipFile(tmp_path / f"{number}.zip", "w") as code:
             code.writestr("acme_large.py", f"{number}\n" + "# long\n" * 2_000_000)
         codes.append(code.filename or "")

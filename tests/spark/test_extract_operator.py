@@ -22,6 +22,7 @@ from airflow_gobblin.run import replan
 from airflow_gobblin.spark.connections import VARIABLE
 from airflow_gobblin.testing import inprocess
 from tests.operators import test_run_requests as run_requests
+from tests.services.spark_connect import SparkConnect
 from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import PlannedRun, Watch, command_lines, extract_operator, planned_run
 
@@ -174,11 +175,12 @@ def test_a_missing_connection_of_the_source_is_named(tmp_path: Path) -> None:
 
 
 def test_a_flush_whose_plan_lost_is_planned_and_extracted_again_and_decided(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark_connect: SparkConnect
 ) -> None:
-    """Another run decides when the units of the flush have their results: a second submit extracts the rest."""
+    """Another run decides when the units of the flush have their results: a second driver extracts the rest."""
     uri = f"sqlite:///{tmp_path / 'shop.db'}"
     monkeypatch.setenv("AIRFLOW_CONN_DB", uri)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_WARM", spark_connect.connection)
     source = SqlSource("db", (SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),))
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
         database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
@@ -198,7 +200,7 @@ def test_a_flush_whose_plan_lost_is_planned_and_extracted_again_and_decided(
         return told[-1]
 
     monkeypatch.setattr(replan, "decide_and_plan_again", late)
-    operator(planned).execute(asked)
+    operator(planned, conn_id="spark_warm", conf={}).execute(asked)
     assert told == [True, False]
     assert len(planned.reports) == 2
     run = planned.opened.staging.run(planned.run.run)

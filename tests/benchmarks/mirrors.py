@@ -5,9 +5,9 @@
 Ours is a program whose Spark session has started, and mirrored a few other files, before the clock runs; plan, copy, decision
 and all acts are counted. Peers are whole programs, which start in some hundredths of a second; the start of DistCp, which takes
 seconds, is measured with a tree of one file and taken off. No one takes checksums, and each has everything on the disk at its
-end: peers are followed by `sync -f`. The large files of the contender before are removed just before the clock of each, so that
-all of them are given memory that was freed just now. CPU time is that of the client's processes. The S3-like server is a
-versitygw on this machine and on its disk.
+end: peers are followed by `sync -f`. Just before the clock of each, the source on disk is read, and the large files of the
+contender before are removed, so that all find the same in memory, and are given memory that was freed just now. CPU time is that
+of the client's processes. The S3-like server is a versitygw on this machine and on its disk.
 """
 
 from __future__ import annotations
@@ -83,10 +83,15 @@ def ours(source: str, target: str, warm: tuple[str, str], runs: int, access: s3.
 
 
 def program(
-    command: Sequence[str], own: Path, synced: Path | None = None, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    own: Path,
+    synced: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    source: str = "",
 ) -> Once:
-    """Run a program, and have everything below a folder on the disk."""
-    begin(own)
+    """Run a program, and have everything below a folder on the disk. :param source: as of `begin`."""
+    begin(own, source)
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     _do(command, environment)
     copied = time.perf_counter()
@@ -160,7 +165,7 @@ def on_disk(copy: Copy, source: Path, own: Path, *, again: bool) -> Once:
     target = own / "target"
     if again:
         program(copy(str(source), str(target)), own, own)
-    return replace(program(copy(str(source), str(target)), own, own), facts=_counted(target))
+    return replace(program(copy(str(source), str(target)), own, own, source=str(source)), facts=_counted(target))
 
 
 def distcp_on_disk(classes: str, source: Path, own: Path, *, again: bool) -> Once:

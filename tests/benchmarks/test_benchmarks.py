@@ -125,7 +125,7 @@ def test_what_a_contender_made_stays_until_the_next_one_begins(tmp_path: Path) -
 
     def run(own: Path) -> Once:
         found.append([path.name for path in own.rglob("*.bin")])
-        begin(own)
+        begin(own, str(tmp_path))
         found.append([path.name for path in own.rglob("*.bin")])
         (own / f"{len(found)}.bin").touch()
         return Once(1.0, facts={"rows": 10})

@@ -40,7 +40,7 @@ def main() -> None:
         _run(warm, spark, connections, "warm")
         for number in range(1, int(asked.runs)):
             _run(opened, spark, connections, f"before {number}")
-        begin(Path(asked.folder))
+        begin(Path(asked.folder), asked.source)
         before = cpu_seconds()
         with frozen_heap():
             phases = _run(opened, spark, connections, "measured")

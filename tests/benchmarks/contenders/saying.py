@@ -18,6 +18,7 @@ TARGET = "BENCHMARK_TARGET"
 """The same, of the database that rows are loaded into."""
 FORMER = "former"
 """What the contender before has made, in a contender's folder."""
+_BLOCK = 8 << 20
 
 
 def arguments(**defaults: str) -> argparse.Namespace:
@@ -30,15 +31,23 @@ def arguments(**defaults: str) -> argparse.Namespace:
     return asked
 
 
-def begin(folder: Path) -> None:
+def begin(folder: Path, source: str = "") -> None:
     """Remove what the contender before has made, and have everything on the disk, just before the clock runs.
+
+    The source is in the page cache then: rclone drops most of what it has read from there, and whoever came after it would have
+    to read that from the disk.
 
     The host of a virtual machine takes back memory that has been free for a few seconds, and then gives it again page by page,
     which doubles the CPU time of a copy of large files. A program that takes seconds to start would find such memory, and one
     that starts at once, memory that was freed just now.
 
-    :param folder: the contender's own.
+    :param folder: the contender's own. :param source: the folder of the files to copy, if it is on this machine.
     """
+    for path in Path(source).rglob("*") if os.path.isdir(source) else ():
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.read(_BLOCK):
+                    pass
     shutil.rmtree(folder / FORMER, ignore_errors=True)
     os.sync()
 

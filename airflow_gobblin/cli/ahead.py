@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_gobblin.cli.acts import ActFile
 from airflow_gobblin.cli.dag_file import Described, Submit, described
-from airflow_gobblin.cli.lookup import command
+from airflow_gobblin.cli.lookup import command, why
 from airflow_gobblin.cli.showing import print_rows, print_stream, text
 from airflow_gobblin.hooks.connections import SECRETS, AirflowConnections
 from airflow_gobblin.hooks.environment import check_java, check_pyspark, check_submit
@@ -144,7 +144,7 @@ def _check_row(job: Job, one: Check) -> dict[str, Any]:
         "state": "ok" if error is None else "failed",
         "operation": "" if error is None else error.operation,
         "subject": "" if error is None else error.subject,
-        "cause": one.detail if error is None else error.why or "",
+        "cause": one.detail if error is None else why(error),
         "hint": "" if error is None else error.hint or "",
     }
 

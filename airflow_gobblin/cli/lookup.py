@@ -21,7 +21,7 @@ from airflow_gobblin.model.registry import import_named
 from airflow_gobblin.storage.files import check_target
 from airflow_gobblin.storage.locations import object_location
 
-__all__ = ["command", "find_ingestion", "told"]
+__all__ = ["command", "find_ingestion", "told", "why"]
 
 _NAMED = 10
 _MODULE_HINT = "Give --module as in the ingestion's `code=[...]`; it must be on the Python path here, too."
@@ -56,15 +56,20 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
 
 def told(error: GobblinError) -> str:
     """Return the text of an error for people, without secrets."""
-    return f"{SECRETS.redact(_said(error))}{_module_hint(error)}"
+    return f"{SECRETS.redact(_in_words(error.with_notes, error))}{_module_hint(error)}"
 
 
-def _said(error: GobblinError) -> str:
-    """Return the text of an error for people, without Python's class name for its cause."""
+def why(error: GobblinError) -> str:
+    """Return the cause of an error for people, without secrets."""
+    return SECRETS.redact(_in_words(error.why or "", error))
+
+
+def _in_words(text: str, error: GobblinError) -> str:
+    """Return a text of an error without Python's class name for its cause."""
     cause = error.cause
     if not isinstance(cause, BaseException) or isinstance(cause, GobblinError):
-        return error.with_notes
-    return error.with_notes.replace(f"{type(cause).__name__}: {cause}", _words(cause))
+        return text
+    return text.replace(f"{type(cause).__name__}: {cause}", _words(cause))
 
 
 def _words(error: BaseException) -> str:

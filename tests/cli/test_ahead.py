@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.deployment import Deployment
 from tests.services.environment import ROOT
+from tests.services.kafka import Kafka
 
 DAG_FILE = """
 from airflow.sdk import DAG
@@ -48,6 +49,32 @@ with DAG("bad", schedule=None):
     GobblinIngestion(Ingestion("lost", SqlSource("lost_db", good), ParquetSink("{folder}/lost"), "lost_journal"))
 """
 
+KINDS_FILE = """
+from datetime import datetime
+
+from airflow.sdk import DAG
+
+from airflow_gobblin import (
+    DeltaSink, EachFolder, ExtractKind, GobblinIngestion, GobblinMirror, Ingestion, KafkaSource, Mirror, ParquetSink,
+    Pipeline, Sql, SqlSource, SqlTable, Stage,
+)
+
+JOURNAL = "{folder}/kinds"
+orders = SqlSource("shop_db", (SqlTable("orders", ExtractKind.APPEND_ONLY, delta="id"),))
+raw = Ingestion("raw", orders, ParquetSink("{folder}/raw"), JOURNAL)
+count = Stage("count", Sql("select count(*) as n from {orders}"), {"orders": raw["orders"]}, ParquetSink("{folder}/count"))
+for dag in Pipeline("chain", (raw, count), JOURNAL).dags(schedule=None, start_date=datetime(2026, 1, 1)):
+    globals()[dag.dag_id] = dag
+with DAG("table", schedule=None):
+    GobblinIngestion(Ingestion("table", orders, DeltaSink("{folder}/delta/{dataset}", "{folder}/work"), JOURNAL))
+with DAG("photos", schedule=None):
+    GobblinMirror(Mirror("photos", "{folder}/photos", "{folder}/mirrored", JOURNAL, datasets=EachFolder()))
+with DAG("nothing", schedule=None):
+    GobblinMirror(Mirror("nothing", "{folder}/nothing", "{folder}/empty", JOURNAL, datasets=EachFolder()))
+with DAG("topic", schedule=None):
+    GobblinIngestion(Ingestion("topic", KafkaSource("broker", ("{topic}",)), ParquetSink("{folder}/clicks"), JOURNAL))
+"""
+
 OTHER_FILE = """
 from pathlib import Path
 
@@ -60,7 +87,7 @@ with DAG("other", schedule=None):
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def deployment(tmp_path_factory: pytest.TempPathFactory, kafka: Kafka) -> Iterator[Deployment]:
     """A DAG with ingestions, a database for them, and another DAG, whose file shows whether it was imported."""
     folder = tmp_path_factory.mktemp("ahead")
     with closing(sqlite3.connect(folder / "shop.db")) as database, database:
@@ -72,11 +99,16 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
             "INSERT INTO odd VALUES (?, ?, ?, ?, 'x')",
             [(n, f"2026-01-0{n} 10:00:00", f"{n}.25", ("a", 1, None)[n - 1]) for n in (1, 2, 3)],
         )
+    (folder / "photos" / "a").mkdir(parents=True)
+    (folder / "photos" / "a" / "one.jpg").touch()
+    topic = kafka.create_topic("clicks_ahead")
+    kafka.produce(topic, [b"{}"])
     made = Deployment(
         folder,
-        {"shop.py": DAG_FILE, "other.py": OTHER_FILE},
+        {"shop.py": DAG_FILE, "kinds.py": KINDS_FILE.replace("{topic}", topic), "other.py": OTHER_FILE},
         f"connections add shop_db --conn-uri sqlite:///{folder}/shop.db",
         "connections add spark_default --conn-type spark --conn-host local[*]",
+        f"connections add broker --conn-uri {kafka.uri(topic)}",
     )
     (folder / "imported").unlink()
     yield made
@@ -126,6 +158,32 @@ def test_a_check_finds_everything_at_once_and_makes_nothing(deployment: Deployme
     assert "Did you mean 'shop'?" in unknown.err
     assert "it has 'shop'" in misnamed.err
     assert deployment.seen() == before, "and no other DAG file was imported"
+
+
+def test_every_kind_of_job_is_checked_and_planned_ahead(deployment: Deployment) -> None:
+    before = deployment.seen()
+    dags = ("chain.raw", "chain.count", "table", "photos", "nothing", "topic")
+    done = deployment.run(*(f"gobblin {command} -d {dag} -o json" for dag in dags for command in ("check", "plan")))
+    checked, planned = (dict(zip(dags, done[n::2], strict=True)) for n in (0, 1))
+    told = {(row["ingestion"], row["of"]): row["cause"] for dag in dags for row in checked[dag].json}
+    for dataset, would in {
+        ("raw", "orders"): "a run would plan 1 unit",
+        ("count", "count"): "there is nothing new",
+        ("table", "orders"): "a run would plan 1 unit",
+        ("photos", "a#files"): "a run would plan 2 units",
+        ("topic", "clicks_ahead"): "a run would plan 1 unit",
+    }.items():
+        assert told[dataset] == would
+    assert told["nothing", "nothing"] == f"No such file or directory: {deployment.folder}/nothing"
+    status = dict.fromkeys(dags, 0) | {"nothing": 1}
+    assert {dag: one.status for dag, one in checked.items()} == status
+    assert {dag: one.status for dag, one in planned.items()} == status
+    assert [(row["dataset"], row["units"]) for dag in dags[:3] for row in planned[dag].json] == [
+        ("orders", 1),
+        ("count", 0),
+        ("orders", 1),
+    ]
+    assert deployment.seen() == before
 
 
 def test_a_plan_shows_what_a_run_would_and_makes_nothing(deployment: Deployment) -> None:

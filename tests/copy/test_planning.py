@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tracemalloc
@@ -445,12 +446,12 @@ def test_100000_files_are_planned_in_little_memory(tmp_path: Path, folders: int,
 @pytest.mark.parametrize(("folders", "count"), [(500, 1000), (1, 500_000)], ids=["many folders", "one folder"])
 def test_a_million_files_are_planned_in_1_gb_and_linear_time(tmp_path: Path, folders: int, count: int) -> None:
     fill_with(tmp_path / "few", max(1, folders // 10), count if folders > 1 else count // 10)
-    _, _, seconds = counted(tmp_path / "few")
+    seconds = statistics.median(counted(tmp_path / "few")[2] for _ in range(3))
     fill_with(tmp_path / "many", folders, count)
     units, megabytes, more_seconds = counted(tmp_path / "many")
     assert units == 1000 + 1000
     assert megabytes < 150, "the names in one folder are sorted"
-    assert more_seconds < 20 * seconds, "ten times the files; what isn't linear would take a hundred times as long"
+    assert more_seconds < 13 * seconds
 
 
 def test_a_manifest_says_which_files_there_are(tmp_path: Path) -> None:

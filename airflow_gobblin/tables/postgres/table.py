@@ -228,7 +228,8 @@ class OpenPostgresTable:
     def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
         if look.mark is not None and mark.slot <= look.mark.slot:
             raise self._moved(f"its mark is {look.mark}, and {mark} isn't after it")
-        self._prepare(look)
+        if look.owner is None:  # else the schema of ours told whose it is
+            self._prepare()
         with self._session("commit to") as session:
             whose = owner if look.owner is None or not change.empty else look.owner
             relation = self._hold(session, look, whose, exclusive=change.schema is not None)
@@ -244,7 +245,8 @@ class OpenPostgresTable:
             session.commit()
 
     def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
-        self._prepare(look)
+        if look.owner is None:  # else the schema of ours told whose it is
+            self._prepare()
         with self._session("take over") as session:
             relation = self._hold(session, look, owner if look.owner is None else look.owner)
             session.run(
@@ -353,13 +355,8 @@ class OpenPostgresTable:
             hint=hint or None,
         )
 
-    def _prepare(self, look: Look | None = None) -> None:
-        """Make the schema of ours, unless it is there.
-
-        :param look: what was found before: of a table that belongs to a dataset the schema told that.
-        """
-        if look is not None and look.owner is not None:
-            return
+    def _prepare(self) -> None:
+        """Make the schema of ours, unless it is there."""
         with self._session("prepare the marks of", to_read=True) as session:
             if self._is_prepared(session):
                 return

@@ -126,25 +126,26 @@ def leave_to_soak(items: Sequence[pytest.Item], markexpr: str) -> None:
     """Mark the slow cases that aren't chosen as `soak`. :param markexpr: of pytest; none is chosen if it asks for `soak`."""
     groups: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("slow") is not None and item.get_closest_marker("soak") is None:
-            for node, mark in item.iter_markers_with_node("one_in"):
-                share, of = mark.args
-                name = node.nodeid.partition("[")[0]
-                values = (
-                    dict(item.callspec.params)
-                    if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-                    else {}
-                )
-                if of in values:
-                    del values[of]
-                    groups[f"{item.nodeid.partition('[')[0]} {values}", share].append(item)
-                elif not of:
-                    groups[name, share].append(item)
+        if item.get_closest_marker("slow") is None or item.get_closest_marker("soak") is not None:
+            continue
+        callspec = getattr(item, "callspec", None)
+        values = {} if callspec is None else dict(callspec.params)
+        for node, mark in item.iter_markers_with_node("one_in"):
+            share, of = mark.args
+            if not of:
+                groups[_without_values(node.nodeid), share].append(item)
+            elif of in values:
+                others = {name: value for name, value in values.items() if name != of}
+                groups[f"{_without_values(item.nodeid)} {others}", share].append(item)
     chance = random.Random(case_seed())
     for (_, share), cases in groups.items():
         chosen = sampled(cases, share, chance.randrange(1 << 30)) if "not soak" in markexpr else []
         for item in {*cases}.difference(chosen):
             item.add_marker(pytest.mark.soak)
+
+
+def _without_values(nodeid: str) -> str:
+    return nodeid.partition("[")[0]
 
 
 def chosen_by(share: int, seed: int) -> str:

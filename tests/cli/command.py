@@ -14,6 +14,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from unittest.mock import patch
 
+_MODULES = (
+    "airflow.cli.cli_parser",
+    "airflow.dag_processing.dagbag",
+    "airflow.serialization.serialized_objects",
+    "airflow_gobblin.operators",
+    "airflow_gobblin.rows.sinks.parquet",
+    "airflow_gobblin.rows.sources.sql.database",
+    "airflow_gobblin.storage.stores.sql",
+)
+"""What commands import that describe DAGs, plan and look."""
+
 
 @dataclass(frozen=True)
 class Done:
@@ -104,16 +115,6 @@ def serve(answers: int) -> None:
             left = left[os.write(answers, left) :]
         os._exit(0)
 
-
-_MODULES = (
-    "airflow.cli.cli_parser",
-    "airflow.dag_processing.dagbag",
-    "airflow.serialization.serialized_objects",
-    "airflow_gobblin.operators",
-    "airflow_gobblin.rows.sinks.parquet",
-    "airflow_gobblin.rows.sources.sql.database",
-    "airflow_gobblin.storage.stores.sql",
-)
 
 if __name__ == "__main__":
     serve(int(sys.argv[1]))

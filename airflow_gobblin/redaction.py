@@ -310,11 +310,14 @@ _SHOWN = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 """Settings whose values are shown, since errors mention them. The values of all other settings count as secret."""
-_USER = re.compile(r"(?<=://)[^/\s@:]*:[^/\s@]*@|(?:(?<=http://)|(?<=https://))[^/\s@]*@")
+_USER = re.compile(r"(?<=://)[^/\s@:]*:[^/\s@]*@|(?:(?<=http://)|(?<=https://))(?!connection@)[^/\s@]*@")
+"""User and password in a URL, and a user of HTTP, which may be a token; not the word that hints have in the place of an id."""
 _WITH_PASSWORD = re.compile(r"://[^/?#@\s:]*:(?!\d*(?:[/?#]|$))")
 _HOST = r"(?:\[[^\]]*\]|[^:,\[]*)(?::\d*)?"
 _HOSTS = re.compile(f"{_HOST}(?:,{_HOST})*")
 _BEFORE_SETTING = re.compile(r"[^?]*\?[^=&]*(?=@)")
+_PAIR = re.compile(r"""([\w.-]{1,100})=("[^"]*"|'[^']*'|[^;&,\s]+)""", re.ASCII)
+_SCHEME_OF_HEADER = re.compile(r"\A(?:Basic|Bearer|Token)\s+(\S+)\s*\Z", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[/?#@:\[\]\s]+")
 _WITH_SETTING = re.compile(r"[?&;\s](?:-D)?([\w.-]{1,100})=[^&;\s]")
 
@@ -399,6 +402,17 @@ def _in_setting(name: str, value: Any) -> Iterator[str]:
         plain = len(text) < SHORTEST or text.lower() in ("true", "false", "none", "null")
         if is_sensitive(name) or not (plain or _SHOWN.fullmatch(name)):
             yield text
+        yield from (part for part in _within(name, text) if len(part) >= SHORTEST)
+
+
+def _within(name: str, text: str) -> Iterator[str]:
+    """Yield the secrets that a setting has beside other things, and that clients take out: they show them alone."""
+    if _USER.search(text):
+        yield from secrets_of(text)
+    elif is_sensitive(name):  # an id and its secret, as of a catalog
+        yield text.partition(":")[2]
+    yield from (word.strip("'\"") for inner, word in _PAIR.findall(text) if is_sensitive(inner))
+    yield from _SCHEME_OF_HEADER.findall(text)
 
 
 # --- How it may be spelled ----------------------------------------------------------------------------------------------------

@@ -101,6 +101,35 @@ def test_of_extras_all_is_secret_that_is_not_known_to_be_shown() -> None:
     assert secrets_of("sqlite:////data/shop.db") == secrets_of("postgresql://reader@h/d?sslmode=require") == set()
 
 
+@pytest.mark.parametrize(
+    ("extra", "secret"),
+    [
+        ({"credential": "client-7:kanari-9fQ2"}, "kanari-9fQ2"),
+        ({"header.Authorization": "Bearer kanari-9fQ2"}, "kanari-9fQ2"),
+        ({"uri": "postgresql+psycopg://reader:kanari-9fQ2@catalog.example/lake"}, "kanari-9fQ2"),
+        ({"url": "https://kanari-9fQ2@registry.example"}, "kanari-9fQ2"),
+        ({"connection_string": "AccountName=acme;AccountKey=kanari+9f/Q2==;EndpointSuffix=x"}, "kanari+9f/Q2=="),
+        ({"sasl.jaas.config": "PlainLoginModule required username='u' password='kanari 9f Q2';"}, "kanari 9f Q2"),
+        ({"storage_options": {"aws_secret_access_key": "kanari-9fQ2"}}, "kanari-9fQ2"),
+        ({"private_key_passphrase": "kanari-9fQ2"}, "kanari-9fQ2"),
+        ({"sasl.oauthbearer.client.secret": "kanari-9fQ2"}, "kanari-9fQ2"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_secret_that_a_setting_has_beside_other_things_is_known_alone(extra: dict[str, object], secret: str) -> None:
+    redactor = Redactor([f"iceberg://catalog.example:8181/?__extra__={quote(json.dumps(extra), safe='')}"])
+    assert redactor.redact(f"client_secret={quote(secret)}") == "client_secret=***"
+    assert redactor.redact(f"refused: {secret!r}") in ("refused: '***'", "refused: ***")
+    known = "no table at https://catalog.example:8181, of reader, client-7, AccountName=acme"
+    assert redactor.redact(known) == known
+
+
+def test_a_hint_shows_how_a_connection_is_named() -> None:
+    hint = "Write it as 'http://connection@host/folder'"
+    assert Redactor().redact(hint) == hint
+    assert Redactor().redact("http://connection2@host/folder") == "http://***@host/folder"
+
+
 ILL_FORMED = (
     "pass/word",
     "pass?word",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
+import re
 import sys
 import time
 import uuid
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from airflow.utils.platform import getuser
@@ -122,12 +123,13 @@ def _converter(given: str) -> FileConverter:
     name, colon, level = given.partition(":")
     if not colon and (plain := {**_CONVERTERS, **_COMPRESSORS}.get(name)):
         return plain()
-    if name in _COMPRESSORS and level.isdecimal():
-        return _COMPRESSORS[name](int(level))
+    if name in _COMPRESSORS and re.fullmatch("[0-9]{1,3}", level):
+        with suppress(ConfigurationError):
+            return _COMPRESSORS[name](int(level))
     raise ConfigurationError(
         operation="convert",
         subject=f"files by {given!r}",
-        cause="there is no such converter",
+        cause="there is no such level" if name in _COMPRESSORS else "there is no such converter",
         hint=f"There are {', '.join(_CONVERTERS)}; and {', '.join(_COMPRESSORS)}, which may have a level: zstd:19.",
     )
 

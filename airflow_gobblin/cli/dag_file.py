@@ -1,4 +1,7 @@
-"""Imports the file of one DAG for its ingestions, for the commands used ahead of a run. No other command runs a DAG's code."""
+"""Imports the file of one DAG for its ingestions: for the commands used ahead of a run, `verify` of a mirror, and `take-over`.
+
+No other command runs a DAG's code.
+"""
 
 from __future__ import annotations
 

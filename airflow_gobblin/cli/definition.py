@@ -16,16 +16,37 @@ from airflow.cli.cli_config import (
     CLICommand,
     GroupCommand,
     lazy_load_command,
-    positive_int,
 )
 
 __all__ = ["get_gobblin_cli_commands"]
 
-_NUMBER = positive_int(allow_zero=False)  # type: ignore[no-untyped-call]
-_COUNT = positive_int(allow_zero=True)  # type: ignore[no-untyped-call]
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)(?:([kKMGT])(i?))?B?")
+_WHOLE = re.compile("[0-9]{1,18}")
 
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:([kKMGT])(i?))?B?")
+def _count(given: str) -> int:
+    """Return a whole number."""
+    if not _WHOLE.fullmatch(given):
+        raise ArgumentTypeError(f"{given!r} is no whole number of at most 18 digits")
+    return int(given)
+
+
+def _number(given: str) -> int:
+    """Return a whole number that isn't zero."""
+    if not (found := _count(given)):
+        raise ArgumentTypeError(f"{given!r} is too little: give 1 at the least")
+    return found
+
+
+def _share(given: str) -> float:
+    """Return a share, such as 0.05."""
+    try:
+        found = float(given)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise ArgumentTypeError(f"{given!r} is no share: give one from 0 to 1, such as 0.05")
+    return found
 
 
 def _size(given: str) -> int:
@@ -72,9 +93,9 @@ KIND = _arg(
     help="The kind of watermark (long, timestamp, multi_long or your own), of a dataset that has none yet",
 )
 SEARCH = _arg("--search", default="", metavar="TEXT", help="Only datasets with this text in their URN")
-LIMIT = _arg("--limit", type=_COUNT, help="How many to show at the most")
-OFFSET = _arg("--offset", type=_COUNT, default=0, help="How many to leave out at the beginning")
-STEPS = _arg("--steps", type=_COUNT, default=20, help="How many steps of a pending slot to show (default: 20)")
+LIMIT = _arg("--limit", type=_count, help="How many to show at the most")
+OFFSET = _arg("--offset", type=_count, default=0, help="How many to leave out at the beginning")
+STEPS = _arg("--steps", type=_count, default=20, help="How many steps of a pending slot to show (default: 20)")
 ACTS = _arg(
     "--acts",
     action="store_true",
@@ -114,7 +135,7 @@ def _command(name: str, text: str, *args: Arg, more: str = "", module: str = "co
 
 
 def _ahead(name: str, text: str, *args: Arg, more: str) -> ActionCommand:
-    """Return a command that imports the file of one DAG; no other command does."""
+    """Return a command that imports the file of one DAG; besides, only `verify` of a mirror and `take-over` do."""
     func = lazy_load_command(f"airflow_gobblin.cli.ahead.{name}")
     return ActionCommand(
         name=name,
@@ -154,7 +175,7 @@ def _copy() -> ActionCommand:
         ),
         _arg(
             "--delete",
-            type=float,
+            type=_share,
             metavar="SHARE",
             help="Delete what the source doesn't have, at most this share of the target's files, from 0 to 1",
         ),
@@ -176,7 +197,7 @@ def _copy() -> ActionCommand:
             "zstd:19; may be given again, for one after another",
         ),
         _arg("--unpack", action="store_true", help="Unpack archives, each into a folder with its name"),
-        _arg("--at-least-files", type=_NUMBER, metavar="N", help="Publish nothing if the source has fewer files"),
+        _arg("--at-least-files", type=_number, metavar="N", help="Publish nothing if the source has fewer files"),
         _arg("--at-least-bytes", type=_size, metavar="SIZE", help="Publish nothing if they have fewer bytes"),
         _arg(
             "--sha256sums",
@@ -194,7 +215,7 @@ def _copy() -> ActionCommand:
             metavar="FOLDER",
             help="Work in _gobblin of this folder, the target or one above it (default: the target)",
         ),
-        _arg("-j", "--jobs", type=_NUMBER, default=4, help="How many bundles to copy at once (default: 4)"),
+        _arg("-j", "--jobs", type=_number, default=4, help="How many bundles to copy at once (default: 4)"),
         _arg(
             "--journal",
             metavar="URL",

@@ -18,8 +18,9 @@ from airflow_gobblin.hooks.ingestion import check_journal
 from airflow_gobblin.hooks.registry import Registered, ingestions
 from airflow_gobblin.model.naming import meant
 from airflow_gobblin.model.registry import import_named
+from airflow_gobblin.redaction import shows_password
 from airflow_gobblin.storage.files import check_target
-from airflow_gobblin.storage.locations import object_location
+from airflow_gobblin.storage.locations import remote_location
 
 __all__ = ["command", "find_ingestion", "told", "why"]
 
@@ -78,6 +79,8 @@ def _words(error: BaseException) -> str:
             return f"{what}: {file}"
         case OSError(strerror=str(what)):
             return what
+        case OSError() if (told := _told_by_system(error)) is not None:
+            return told
         case json.JSONDecodeError():
             return f"it is no JSON: {error.msg}, in line {error.lineno}, column {error.colno}"
         case UnicodeDecodeError():
@@ -88,8 +91,17 @@ def _words(error: BaseException) -> str:
             return str(error) or type(error).__name__
 
 
+def _told_by_system(error: BaseException | None) -> str | None:
+    """Return what the system said that led to an error: clients of HTTP wrap it in words for programmers."""
+    while error is not None:
+        error = error.__cause__ or error.__context__
+        if isinstance(error, OSError) and error.strerror:
+            return error.strerror
+    return None
+
+
 def _check_places(args: Namespace) -> None:
-    """Check the places given on the command line.
+    """Check the places given on the command line, and that no argument shows a password.
 
     :raises ConfigurationError: one is not valid, or holds a secret.
     """
@@ -97,8 +109,17 @@ def _check_places(args: Namespace) -> None:
         check_journal(args.journal)
     if getattr(args, "target", None):
         check_target(args.target)
-    for name in ("source_tree", "target_tree"):
-        object_location(getattr(args, name, ""))
+    for name in ("source_tree", "target_tree", "workspace", "backup"):
+        remote_location(getattr(args, name, None) or "")
+    for name, given in vars(args).items():
+        for text in given if isinstance(given, list) else (given,):
+            if name != "urn" and isinstance(text, str) and shows_password(text):
+                raise ConfigurationError(
+                    operation="take",
+                    subject=f"what is given as {name.replace('_', ' ')}",
+                    cause="it shows a password, which Airflow's log of commands would keep",
+                    hint="Make it an Airflow connection, and give that one's id.",
+                )
 
 
 def _module_hint(error: GobblinError) -> str:

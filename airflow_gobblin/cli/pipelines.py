@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_gobblin.admin.actions import Administration, Change
+from airflow_gobblin.admin.views import check_ingestion_is_there
 from airflow_gobblin.cli.commands import administration, change_row, confirm, done_row
 from airflow_gobblin.cli.lookup import command, find_ingestion
 from airflow_gobblin.cli.showing import print_properties, print_rows
@@ -108,9 +109,17 @@ def rewind(args: Namespace) -> None:
 def _changes(admin: Administration, to: datetime | None) -> tuple[Change, ...]:
     """Preview the rewind of a stage, or of an ingestion."""
     journal = admin.journal
-    if inputs_on_record(journal.store, journal.ingestion) is None and Seals(journal).newest():
+    if inputs_on_record(journal.store, journal.ingestion) is not None:
+        return (would_rewind(admin, journal.ingestion, to),)
+    if Seals(journal).newest():
         return would_rewind_source(admin, to)
-    return (would_rewind(admin, journal.ingestion, to),)
+    check_ingestion_is_there(journal)
+    raise ConfigurationError(
+        operation="rewind",
+        subject=f"{journal.ingestion!r} to a version",
+        cause="it is no stage, and has sealed no version",
+        hint="A dataset of an ingestion goes back to a position: `airflow gobblin rewind`.",
+    )
 
 
 def _tell_of_following(changes: Sequence[tuple[Administration, Change]]) -> None:
@@ -142,6 +151,9 @@ def _version(given: str) -> datetime:
         found = datetime.fromisoformat(given)
     except ValueError as error:
         raise ConfigurationError(
-            operation="read", subject=f"version {given!r}", cause=error, hint="Give a time: 2026-03-01T05:00:00+00:00."
+            operation="read",
+            subject=f"version {given!r}",
+            cause="it is no time",
+            hint="Give one like 2026-03-01T05:00:00+00:00.",
         ) from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -37,7 +37,7 @@ def check_urn(urn: str) -> str:
         size = len(urn.encode())
     except UnicodeEncodeError as error:
         raise ConfigurationError(
-            operation="use", subject=f"dataset URN {urn!r}", cause=error, hint="A URN is UTF-8 text."
+            operation="use", subject=f"dataset URN {urn!r}", cause="it is not UTF-8", hint="A URN is UTF-8 text."
         ) from error
     if not 0 < size <= MAX_URN_BYTES:
         raise ConfigurationError(

@@ -93,6 +93,8 @@ def import_named(name: str, subject: str, hint: str) -> None:
     :param hint: the hint of the error.
     :raises ConfigurationError: it can't be imported.
     """
+    if not all(name.split(".")):
+        raise ConfigurationError(operation="import", subject=subject, cause="it is no module's name", hint=hint)
     try:
         importlib.import_module(name)
     except Exception as error:  # a module may raise anything on import

@@ -15,12 +15,12 @@ from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.journal.seals import Seals, up_to
-from airflow_gobblin.model.naming import many
+from airflow_gobblin.model.naming import many, meant
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.stages.barrier import blocked, next_ready
 from airflow_gobblin.stages.inputs import available, each_once, opened, to_restore
 from airflow_gobblin.stages.outputs import Input
-from airflow_gobblin.stages.record import inputs_on_record
+from airflow_gobblin.stages.record import StageInputs, inputs_on_record, stages_on_record
 from airflow_gobblin.stages.versions import Available, reached
 
 __all__ = [
@@ -131,14 +131,7 @@ def stage_view(journal: Journal, connections: Connections) -> StageView:
     :raises ConfigurationError: the journal is no stage's, or no run has planned it yet.
     :raises GobblinError: it can't be read.
     """
-    known = inputs_on_record(journal.store, journal.ingestion)
-    if known is None:
-        raise ConfigurationError(
-            operation="see",
-            subject=f"stage {journal.ingestion!r}",
-            cause="its journal has no inputs on record",
-            hint="It is no stage, or no run of it has planned anything yet.",
-        )
+    known = _inputs(journal)
     history = journal.history(journal.ingestion)
     state = history.state
     newest = max((one.version for one in state.checkpoints.values()), default=None)
@@ -182,11 +175,13 @@ def graph(journal: Journal, connections: Connections) -> tuple[StageView, ...]:
     :raises GobblinError: a journal can't be read.
     """
     found: dict[str, StageView] = {}
+    seen = set[str]()  # records of former inputs may go round in a circle
 
     def add(one: Journal) -> None:
+        seen.add(one.ingestion)
         known = inputs_on_record(one.store, one.ingestion)
         for upstream in () if known is None else known.inputs:
-            if upstream.reach and upstream.ingestion not in found:
+            if upstream.reach and upstream.ingestion not in seen:
                 with opened(upstream, connections) as above:
                     add(above)
         found[one.ingestion] = stage_view(one, connections)
@@ -199,9 +194,31 @@ def versions_of(journal: Journal) -> tuple[VersionView, ...]:
     """Return the live versions of a stage, the newest first.
 
     :param journal: its own.
+    :raises ConfigurationError: as `stage_view`.
     """
+    _inputs(journal)
     history = journal.history(journal.ingestion)
     return tuple(_version(history, slot) for slot in reversed(history.state.versions))
+
+
+def _inputs(journal: Journal) -> StageInputs:
+    """Return what a stage reads, as its journal has it on record.
+
+    :raises ConfigurationError: it is no stage, or no run has planned it yet; similar names are suggested.
+    """
+    known = inputs_on_record(journal.store, journal.ingestion)
+    if known is not None:
+        return known
+    raise ConfigurationError(
+        operation="see",
+        subject=f"stage {journal.ingestion!r}",
+        cause="its journal has no inputs on record",
+        hint=meant(
+            stages_on_record(journal.store),
+            journal.ingestion,
+            otherwise="It is no stage, or no run of it has planned anything yet.",
+        ),
+    )
 
 
 def _version(history: History, number: int) -> VersionView:

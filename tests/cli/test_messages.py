@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+from airflow.utils import cli_action_loggers
+
 from airflow_gobblin.model.work import ExtractKind
 from tests.cli.command import Done, run
 from tests.cli.conftest import CommandLine
 from tests.lab import Lab
 from tests.protocol.rows import Table
+from tests.services.processes import free_port
 
 TABLES = (Table("orders", ExtractKind.APPEND_ONLY, 10), Table("prices", ExtractKind.SNAPSHOT_ONLY, 3))
 WHY = ("--yes", "--reason", "to try it")
-PYTHON = re.compile(r"Traceback|\w(Error|Exception)\b|Errno|\bNone\b|<class|object has no|unhashable|\bstr\b|\bdict\b")
+PYTHON = re.compile(
+    r"Traceback|\w(Error|Exception)\b|Errno|\bNone\b|<class|object has no|unhashable|\bstr\b|\bdict\b"
+    r"|isoformat|codec|surrogate|\bimport is\b|\w\(\w+="
+)
 STOPS = re.compile(r"(?<![.\[])\.\.(?![./\]])|[?!]\.|\. \.|: \.( |$)")
 
 
@@ -30,7 +37,11 @@ MISTAKES = (
     ("datasets", "--dag-id", "shop"),
     ("show", "order"),
     ("show", ""),
+    ("datasets", "--module", ".x"),
     ("history", "order"),
+    ("history", "orders", "--limit", "9" * 30),
+    ("history", "orders", "--offset", "9" * 30),
+    ("history", "\udcff"),
     ("verify", "order"),
     ("audit", "order"),
     ("rewind", "orders", "--to", "x", *WHY),
@@ -69,6 +80,106 @@ def test_a_mistake_is_told_in_plain_words(lab: Lab, command: CommandLine) -> Non
     for words in MISTAKES:
         expect_readable(command(*words))
         assert lab.records() == before, words
+
+
+OF_STAGES = (
+    ("show", "lab"),
+    ("show", ""),
+    ("show", "LAB"),
+    ("versions", "lab"),
+    ("versions", "no-stage"),
+    ("why", "no-stage"),
+    ("why", "../x"),
+    ("rewind", "lab", *WHY),
+    ("rewind", "lab", "--start", *WHY),
+    ("rewind", "lap", "--start", *WHY),
+    ("rewind", "lab", "--to", "x", *WHY),
+    ("rewind", "lab", "--to", "2026-13-01", *WHY),
+    ("rewind", "lab", "--start", "--to", "2026-01-01", *WHY),
+)
+
+
+def test_a_mistake_about_a_stage_is_told_in_plain_words(lab: Lab, command: CommandLine) -> None:
+    lab.run(*TABLES)
+    before = lab.records()
+    command.where = tuple(word for word in command.where if word not in ("--name", "lab"))
+    for words in OF_STAGES:
+        done = command("pipeline", *words)
+        expect_readable(done)
+        assert done.out == "", words
+        assert lab.records() == before, words
+    assert "it is no stage, and has sealed no version" in command("pipeline", "rewind", "lab", "--start", *WHY).err
+
+
+OF_COPIES = (
+    ("--delete", "nan"),
+    ("--delete", "5"),
+    ("--delete", "much"),
+    ("--bandwidth", "-5"),
+    ("--bandwidth", "9" * 400),
+    ("--at-least-bytes", "9" * 400 + "T"),
+    ("--at-least-files", "9" * 30),
+    ("--jobs", "0"),
+    ("--jobs", "9" * 30),
+    ("--convert", "x"),
+    ("--convert", "zstd:99"),
+    ("--convert", "zstd:" + "9" * 5000),
+    ("--keep", "xyz"),
+    ("--filter-file", "/no/where"),
+    ("--include", "["),
+    ("--backup", ""),
+    ("--workspace", "/no/where"),
+    ("--workspace", "ftp://x/y"),
+    ("--journal", "x/y"),
+)
+
+
+def test_a_mistake_about_a_copy_is_told_in_plain_words(command: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/file").write_text("x")
+    for words in OF_COPIES:
+        expect_readable(run(["gobblin", "copy", str(tmp_path / "source"), str(tmp_path / "target"), *words]))
+        assert not (tmp_path / "target").exists(), words
+
+
+def test_a_server_that_is_not_there_is_told_in_plain_words(command: CommandLine, tmp_path: Path) -> None:
+    """Its clients wrap what the system says three times, in words of their own."""
+    done = run(["gobblin", "copy", f"http://127.0.0.1:{free_port()}/x", str(tmp_path / "target")])
+    expect_readable(done)
+    assert "Connection refused" in done.err
+    assert "HTTPConnection" not in done.err.rpartition("Error: ")[2]
+
+
+SECRETS = (
+    ("datasets", "--search", "postgresql://ann:{}@db.example/shop"),
+    ("pause", "orders", "--yes", "--reason", "the database is postgresql://ann:{}@db.example/shop now"),
+    ("history", "orders", "--module", "x?password={}"),
+)
+OF_COPIES_WITH_SECRETS = (
+    ("--workspace", "s3://key:{}@bucket/x"),
+    ("--backup", "s3://key:{}@bucket/x"),
+    ("--filter-file", "http://key:{}@host/x"),
+    ("--include", "https://key:{}@host/x"),
+)
+
+
+def test_an_argument_that_shows_a_password_is_refused_before_airflow_logs_it(
+    lab: Lab, command: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lab.run(*TABLES)
+    logged: list[object] = []
+    monkeypatch.setattr(cli_action_loggers, "on_pre_execution", lambda **told: logged.append(told))
+    for words in SECRETS:
+        done = command(*(word.format("s3cret") for word in words))
+        expect_readable(done)
+        assert "s3cret" not in done.err, words
+    for option, value in OF_COPIES_WITH_SECRETS:
+        done = run(["gobblin", "copy", str(tmp_path), str(tmp_path / "target"), option, value.format("s3cret")])
+        expect_readable(done)
+        assert "s3cret" not in done.err, option
+    assert not logged
+    assert command("show", "ftp://a:b@c").status == 1, "a URN is shown everywhere anyway"
+    assert len(logged) == 1
 
 
 PLACES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.record import inputs_on_record, keep_inputs
 from airflow_gobblin.stages.views import SourceView, StageView, graph, source_view, stage_view, versions_of
+from airflow_gobblin.storage.stores import open_store
 from airflow_gobblin.storage.stores.memory import MemoryStore
 from tests.cli.command import Done, run
 from tests.stages.diamond import Diamond
@@ -160,8 +162,23 @@ def test_inputs_are_on_record_once_and_anew_where_they_change() -> None:
 
 def test_what_is_no_stage_is_refused_by_name(diamond: Diamond) -> None:
     diamond.grow(6)
-    with pytest.raises(ConfigurationError, match="its journal has no inputs on record"):
-        seen(diamond, "raw")
+    diamond.rest()
+    for look in (lambda journal: stage_view(journal, NoConnections()), versions_of):
+        with pytest.raises(ConfigurationError, match="It is no stage"):
+            look(Journal.open(diamond.journal, "raw"))
+        with pytest.raises(ConfigurationError, match="Did you mean 'both'"):
+            look(Journal.open(diamond.journal, "bth"))
+
+
+def test_stages_that_were_turned_round_are_shown_each_once(diamond: Diamond) -> None:
+    """One read the other, and is read by it now; it has not been planned since."""
+    diamond.grow(6)
+    diamond.rest()
+    turned = Input(diamond.journal, "both", "both", reach=frozenset({"raw/a"}))
+    with closing(open_store(diamond.journal)) as store:
+        keep_inputs(store, "one", [turned], datetime(2026, 3, 1, tzinfo=UTC), "later")
+    found = graph(Journal.open(diamond.journal, "both"), NoConnections())
+    assert sorted(one.name for one in found) == ["both", "one", "two"]
 
 
 # By the commands

@@ -1,4 +1,6 @@
-"""The tasks of an ingestion, as a task group and one by one; and ingestions and pipelines written in YAML."""
+"""The tasks of an ingestion, as a task group and one by one. What is written in YAML is read by modules beside them, which load
+all kinds of work; DAG files in Python need few.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,9 @@ from airflow_gobblin.operators.tasks import (
     VerifyRecoverOperator,
     WriteCommitStepsOperator,
 )
-from airflow_gobblin.operators.yaml_ingestions import CronSchedule, DagOptions, YamlIngestion, load_ingestions
 
 __all__ = [
     "CreateWorkUnitsOperator",
-    "CronSchedule",
-    "DagOptions",
     "ExecuteCommitStepsOperator",
     "ExtractOperator",
     "FinishOperator",
@@ -25,7 +24,5 @@ __all__ = [
     "SparkOptions",
     "VerifyRecoverOperator",
     "WriteCommitStepsOperator",
-    "YamlIngestion",
     "ingestion_params",
-    "load_ingestions",
 ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TaskGroup, conf, task_group
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import Job
-from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.operators.spark_options import SparkOptions
 from airflow_gobblin.operators.tasks import (
@@ -18,6 +17,9 @@ from airflow_gobblin.operators.tasks import (
     VerifyRecoverOperator,
     WriteCommitStepsOperator,
 )
+
+if TYPE_CHECKING:
+    from airflow_gobblin.mirror import Mirror
 
 __all__ = ["GobblinIngestion", "GobblinMirror", "SparkOptions"]
 

@@ -46,11 +46,11 @@ from airflow_gobblin.model.limits import RunLimits
 from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.model.work import ExtractKind, Limits
-from airflow_gobblin.operators import GobblinIngestion, SparkOptions, load_ingestions, located_yaml
+from airflow_gobblin.operators import GobblinIngestion, SparkOptions, located_yaml
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.operators.pipelines import Pipeline
 from airflow_gobblin.operators.yaml_files import YAML_SCHEMA, _validator
-from airflow_gobblin.operators.yaml_ingestions import DagOptions, YamlIngestion
+from airflow_gobblin.operators.yaml_ingestions import DagOptions, YamlIngestion, load_ingestions
 from airflow_gobblin.plugins.timetables import DatasetCronTimetable
 from airflow_gobblin.rows.converters.base import OnBadRow
 from airflow_gobblin.rows.converters.checks import InRange, Matches, NotNull
@@ -549,7 +549,7 @@ def test_files_come_in_the_order_of_their_paths_from_below_the_callers_folder(tm
 
 DAG_FILE = """\
 from airflow.sdk import DAG
-from airflow_gobblin.operators import GobblinIngestion, load_ingestions
+from airflow_gobblin import GobblinIngestion, load_ingestions
 
 for one in load_ingestions("*.yaml"):
     with DAG(**one.dag.arguments()):
@@ -579,7 +579,7 @@ HEAVY = """
 import sys
 import airflow.sdk, airflow.providers.apache.spark.operators.spark_submit
 before = set(sys.modules)
-from airflow_gobblin.operators import load_ingestions
+from airflow_gobblin import load_ingestions
 load_ingestions("*.yaml", relative_to=sys.argv[1])
 new = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
 print(*sorted(new - {"airflow", "airflow_gobblin", "packaging"}))

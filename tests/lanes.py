@@ -1,4 +1,4 @@
-"""Run every test in three lanes at once, each a process of pytest: `make test`.
+"""Run every test in four lanes at once, each a process of pytest: `make test`.
 
 Tests that wait for Airflow, Spark and browsers leave a core free much of the time; others take it. Each lane starts the
 services that it needs, on free ports and in folders of their own, so the lanes don't meet. `make durations` records how
@@ -27,11 +27,12 @@ DURATIONS = "GOBBLIN_DURATIONS"
 """The environment variable that names a file for the seconds of each test file; without it they aren't kept."""
 RECORDED = ROOT / "tests" / "durations.json"
 FOLDERS: Mapping[str, Sequence[str]] = {
-    "airflow": ("admin", "airflow", "cli", "commit", "operators", "plugins", "rows"),
-    "spark": ("demo", "journal", "spark", "tables"),
+    "airflow": ("airflow", "plugins"),
+    "spark": ("demo", "journal", "spark"),
+    "services": ("cli", "copy", "rows", "tables"),
 }
-"""The folders of the lanes that wait for servers, so that one lane starts a Spark in its process, and others that make up the
-time; a third lane has the rest.
+"""The folders of the lanes that wait for servers, so that one lane starts an Airflow and another a Spark in its process, and
+others that make up the time; a fourth lane has the rest.
 """
 LANES: Mapping[str, Sequence[str]] = {
     **{lane: [f"tests/{folder}" for folder in folders] for lane, folders in FOLDERS.items()},

@@ -17,7 +17,7 @@ from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
     ("known", "fresh", "mix", "calls"),
     [
         *some_and_whole((40, 40, FULL, 800), (1_000, 1_000, FULL, 800), "full"),
-        *some_and_whole((250, 750, SHORT, 100), (10_000, 10_000, SHORT, 100), "short"),
+        *some_and_whole((150, 350, SHORT, 100), (10_000, 10_000, SHORT, 100), "short"),
     ],
 )
 def test_random_histories_keep_every_promise(known: int, fresh: int, mix: Mix, calls: int, proved: Proved) -> None:

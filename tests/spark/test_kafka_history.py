@@ -365,7 +365,7 @@ class World:
                         yield from ((p, offset) for offset in range(a, b))
 
 
-@shares(10)
+@shares(20)
 @pytest.mark.timeout(7200)
 def test_runs_publish_each_record_once_whatever_is_killed(
     broker: Kafka, tmp_path: Path, share: int, proved: Proved

@@ -230,7 +230,7 @@ def at(position: int) -> datetime:
     return datetime.fromtimestamp(position, UTC)
 
 
-@shares(10)
+@shares(16)
 @pytest.mark.timeout(7200)
 def test_a_pipeline_on_spark_is_at_rest_what_one_pass_gives_whatever_is_killed(
     tmp_path: Path, share: int, proved: Proved

@@ -32,7 +32,7 @@ from itertools import groupby, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_gobblin.errors import GobblinError, NotFoundError, RecordError, Remedy, StoreError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, NotFoundError, RecordError, Remedy, StoreError
 from airflow_gobblin.journal.history import History, Slot, Snapshot, TrimmedSlot, fold, unfinished
 from airflow_gobblin.journal.published import PublishedDataset, PublishedFile, never_published, unknown_dataset
 from airflow_gobblin.journal.records import (
@@ -344,7 +344,7 @@ class Journal:
         :param channel: a channel of a stage, by its name, in the place of its rows.
         :raises NotFoundError: the journal has no such dataset, or the dataset no such version, or no such channel.
         :raises NeverPublishedError: no run has published it yet.
-        :raises ConfigurationError: as `versions.units_up_to`.
+        :raises ConfigurationError: as `versions.units_up_to`; or it is a mirror's.
         :raises RecordError: as `history`.
         """
         return _patient(lambda: self._read_dataset(urn, root, version, channel, dead_letters=False))
@@ -392,6 +392,13 @@ class Journal:
         seals = Seals(self)
         newest = 0 if version is None else seals.newest()  # before the dataset, which then has all that it names
         history = self._published(urn)
+        if not history.keeps_units:
+            raise ConfigurationError(
+                operation="read",
+                subject=f"dataset {urn!r}",
+                cause="its slots hold differences of files: the journal doesn't know what is there",
+                hint="Read the folder itself; `airflow gobblin verify` compares it with its source.",
+            )
         schema = _dead_letter_schema() if dead_letters else history.state.schema_of(channel)
         if channel != ROWS and schema is None:
             raise _without_channel(urn, channel, history)

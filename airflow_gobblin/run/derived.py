@@ -10,6 +10,7 @@ from airflow_gobblin.commit.preconditions import check_goes_on
 from airflow_gobblin.job import DerivedWork, StageWork, StatefulWork
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
+from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef
@@ -48,6 +49,18 @@ def restored(opened: OpenJob, history: History, planning: Planning) -> History:
         planning.add(urn, history)
         while history.pending is not None:  # another run took the slot
             history = with_left_finished(opened, history, planning)
+
+
+def would_take_back(opened: OpenJob, history: History) -> str:
+    """Return what a run would take back of a dataset before it plans it, as `restored` does; empty if nothing.
+
+    :raises StateGivenUpError: it can't go back that far.
+    """
+    work = opened.job.work
+    if not isinstance(work, DerivedWork) or history.state.paused is not None:
+        return ""
+    restore = work.to_restore(history.state, opened.connections)
+    return "" if restore is None else f"{many(len(restore.units), 'unit')} would be taken back: {restore.why}"
 
 
 def looked(opened: OpenJob, plan: Plan) -> Mapping[str, int]:

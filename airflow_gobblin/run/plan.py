@@ -48,7 +48,7 @@ from airflow_gobblin.model.plan import (
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
 from airflow_gobblin.run.dataset_plan import plan_dataset
-from airflow_gobblin.run.derived import keep_inputs, restored
+from airflow_gobblin.run.derived import keep_inputs, restored, would_take_back
 from airflow_gobblin.run.inputs import Planning, begin, with_histories
 from airflow_gobblin.run.notes import keep_failure
 from airflow_gobblin.run.open_job import OpenJob
@@ -148,12 +148,15 @@ def plan_again(
 
 
 def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]) -> None:
-    """Keep what waits for the datasets that are held, for people to see, beside what is known of those that weren't asked for."""
+    """Keep what waits for the datasets that are held, for people to see, beside what is known of those that weren't asked for.
+
+    What waited for a dataset that the source no longer has is forgotten.
+    """
     if not isinstance(opened.job, BatchedJob):
         return
     before = opened.staging.held()
-    planned = {dataset.urn for dataset in planning.datasets}
-    others = {} if before is None else {urn: why for urn, why in before.details.items() if urn not in planned}
+    left = {dataset.urn for dataset in planning.every} - {dataset.urn for dataset in planning.datasets}
+    others = {} if before is None else {urn: why for urn, why in before.details.items() if urn in left}
     held = others | {note.urn: note.detail for note in notes if note.status is Status.HELD}
     if held or (before is not None and before.details):
         opened.staging.put_held(HeldDatasets(held, now()))
@@ -234,10 +237,9 @@ def _plan(
         return DatasetRef(plan.urn, plan.token, counted.weight, planned, plan.open_end)
     except QuarantinedError as error:
         return DatasetNote(urn, Status.QUARANTINED, error.text)
-    except PausedError as error:  # a backfill of a paused dataset would wait in vain
-        return DatasetNote(
-            urn, Status.FAILED if request.backfill else Status.PAUSED, error.text, asked=request.backfill
-        )
+    except PausedError as error:  # a backfill or a flush of a paused dataset would wait in vain
+        asked = request.backfill or (request.flush and urn in request.datasets)
+        return DatasetNote(urn, Status.FAILED if asked else Status.PAUSED, error.text, asked=asked)
     except Exception as error:  # a user's sink or converter may raise anything; the other datasets go on
         shown = opened.shown("plan", urn, error)
         if isinstance(shown, GobblinError):
@@ -314,6 +316,8 @@ def _would_plan(
         if history.pending is not None:
             slot = history.pending.decision.slot
             return DatasetProspect(urn, Status.PENDING, f"slot {slot} is finished first, and then it is planned")
+        if taken_back := would_take_back(opened, history):
+            return DatasetProspect(urn, Status.PENDING, f"{taken_back}; then it is planned")
         proposed = plan_dataset(opened, dataset, history, planning, preview=True)
         if isinstance(proposed, DatasetNote):
             return DatasetProspect(urn, proposed.status, proposed.detail)

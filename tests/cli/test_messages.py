@@ -99,6 +99,7 @@ OF_STAGES = (
 )
 
 
+@pytest.mark.slow
 def test_a_mistake_about_a_stage_is_told_in_plain_words(lab: Lab, command: CommandLine) -> None:
     lab.run(*TABLES)
     before = lab.records()
@@ -142,6 +143,7 @@ def test_a_mistake_about_a_copy_is_told_in_plain_words(command: CommandLine, tmp
         assert not (tmp_path / "target").exists(), words
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_told_in_plain_words(command: CommandLine, tmp_path: Path) -> None:
     """Its clients wrap what the system says three times, in words of their own."""
     done = run(["gobblin", "copy", f"http://127.0.0.1:{free_port()}/x", str(tmp_path / "target")])

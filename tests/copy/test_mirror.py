@@ -19,7 +19,7 @@ from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.finders import EachFolder, FileSet, WholeTree
 from airflow_gobblin.copy.options import Delete, Keep
 from airflow_gobblin.copy.trees.local import LocalTree
-from airflow_gobblin.errors import ConfigurationError, GobblinError, StoreError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, NotFoundError, StoreError
 from airflow_gobblin.events.publication import publication
 from airflow_gobblin.journal.records import Action, now
 from airflow_gobblin.model.holds import Holds
@@ -563,6 +563,15 @@ def test_a_mirror_has_no_positions_to_rewind_set_or_export(trees: Trees) -> None
     assert [found.detail for found in audit(trees.journal, trees.opened().files, A)] == [
         f"{told}: a plan compares what is there with the source"
     ]
+
+
+def test_a_reader_of_a_mirror_is_sent_to_its_target_instead_of_told_that_it_is_empty(trees: Trees) -> None:
+    trees.run()
+    for read in (trees.journal.read_dataset, trees.journal.read_dead_letters):
+        with pytest.raises(ConfigurationError, match="Read the folder itself"):
+            read(A)
+    with pytest.raises(NotFoundError, match="Did you mean"):
+        trees.journal.read_dataset(f"{A}s")
 
 
 def test_a_dropped_file_set_is_mirrored_anew(trees: Trees) -> None:

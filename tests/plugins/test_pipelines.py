@@ -11,6 +11,8 @@ from playwright.sync_api import expect
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.hooks.registry import Registered
 from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.plugins.page import pipelines
+from airflow_gobblin.plugins.page.lookup import opened
 from airflow_gobblin.plugins.page.pipelines import JobView, has_versions, layers
 from tests.plugins.conftest import Site
 from tests.plugins.test_page import Browse, look, visit
@@ -48,6 +50,21 @@ def test_a_pipeline_has_its_jobs_in_layers_whichever_is_looked_at(diamond: Diamo
     assert one.stage is not None
     assert both.stage is not None
     assert (one.stage.behind, one.stage.lag, both.stage.behind) == (1, timedelta(seconds=4), 0)
+
+
+def test_only_the_journals_of_a_pipeline_are_opened_however_many_ingestions_share_its_store(
+    diamond: Diamond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(where: Registered) -> Journal:
+        read.append(where.ingestion)
+        return opened(where)
+
+    monkeypatch.setattr(pipelines, "opened", counted)
+    (both,) = registered(diamond, "both")
+    layers(both, registered(diamond, "raw", "one", "two", "both", *(f"other{number}" for number in range(100))))
+    assert {*read} == {"raw", "one", "two", "both"}
 
 
 def test_what_the_user_may_not_look_at_is_named_only(diamond: Diamond) -> None:

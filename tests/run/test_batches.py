@@ -116,6 +116,23 @@ def test_a_flush_publishes_what_waits(tmp_path: Path) -> None:
     assert {*waits(made)} == {"views"}, "which the flush didn't ask for"
 
 
+def test_a_flush_that_names_a_paused_dataset_is_not_green(tmp_path: Path) -> None:
+    made = lab(tmp_path, Batch(rows=10), CLICKS, replace(CLICKS, urn="views"))
+    made.run(replace(CLICKS, rows=12), replace(CLICKS, urn="views", rows=12))
+    made.admin.pause("clicks", "to look at it")
+    report = made.run(request=RunRequest("one", datasets=("clicks",), flush=True))["clicks"]
+    assert (report.status, "to look at it" in report.detail) == ("failed", True)
+    assert made.run(request=flush())["clicks"].status == "paused", "one of all passes it by"
+
+
+def test_what_waited_for_a_dataset_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    made = lab(tmp_path, Batch(rows=10), CLICKS, replace(CLICKS, urn="views"))
+    made.run()
+    assert {*waits(made)} == {"clicks", "views"}
+    made.run(CLICKS, request=RunRequest("one", datasets=("clicks",)))
+    assert {*waits(made)} == {"clicks"}
+
+
 def test_a_flush_that_is_retried_is_done_once(tmp_path: Path) -> None:
     made = lab(tmp_path, Batch(rows=10), CLICKS)
     request = RunRequest("flushed", flush=True)

@@ -12,6 +12,8 @@ from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.seals import Seals
+from airflow_gobblin.run.plan import would_plan
+from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.stages.record import inputs_on_record, keep_inputs
 from airflow_gobblin.stages.views import SourceView, StageView, graph, source_view, stage_view, versions_of
@@ -64,6 +66,28 @@ def test_a_stage_tells_why_it_goes_back_and_why_it_did(diamond: Diamond) -> None
     assert restore.actor == ""
     assert restore.reason.startswith("1 slot of 'one/one' was taken back")
     assert seen(diamond, "both").why.startswith(f"it waits for 'two/two' to seal {version(12)}, which 'one/one' has")
+
+
+@pytest.mark.slow
+def test_what_a_run_would_plan_of_a_stage_is_told_with_what_it_takes_back_first(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    diamond.rewind("a", 8)
+    diamond.grow(2)
+
+    def looked() -> tuple[str, str]:
+        (found,) = would_plan(diamond.opened(diamond.stages["one"]), RunRequest("look")).datasets
+        return found.status, found.detail
+
+    status, detail = looked()
+    assert status == "pending"
+    assert detail.startswith("1 unit would be taken back: 1 slot of 'raw/a' was taken back")
+    diamond.admin("one").pause("one", "it is looked at")
+    assert looked()[0] == "paused"
+    diamond.admin("one").resume("one", "seen")
+    diamond.run("one")
+    assert looked()[0] == "idle"
 
 
 @pytest.mark.slow

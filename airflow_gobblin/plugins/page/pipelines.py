@@ -13,7 +13,7 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.plugins.page.lookup import opened
 from airflow_gobblin.stages.outputs import Input
-from airflow_gobblin.stages.record import inputs_on_record
+from airflow_gobblin.stages.record import inputs_on_record, stages_on_record
 from airflow_gobblin.stages.views import SourceView, StageView, source_view, stage_view
 
 __all__ = ["JobView", "has_versions", "layers"]
@@ -52,10 +52,8 @@ def layers(where: Registered, readable: Iterable[Registered]) -> tuple[tuple[Job
     :raises GobblinError: the journal of `where` can't be read.
     """
     places = {(one.journal, one.ingestion): one for one in (*readable, where)}
-    inputs = {where.ingestion: _inputs(where)}
-    for (journal, name), one in places.items():
-        if journal == where.journal and name not in inputs:
-            inputs[name] = _inputs(one)
+    names = {where.ingestion, *_stages(where)}  # others read nothing, however many there are
+    inputs = {name: _inputs(where, name) for name in names if (where.journal, name) in places}
     journals = dict.fromkeys(inputs, where.journal)
     for read in chain.from_iterable(inputs.values()):
         journals.setdefault(read.ingestion, read.journal)
@@ -70,10 +68,18 @@ def layers(where: Registered, readable: Iterable[Registered]) -> tuple[tuple[Job
     return tuple(tuple(layer) for layer in found)
 
 
-def _inputs(where: Registered) -> tuple[Input, ...]:
-    """Return what a stage reads; nothing of an ingestion, or where the journal can't be read."""
+def _stages(where: Registered) -> tuple[str, ...]:
+    """Return the names of the stages in a journal; none if it can't be read."""
     try:
-        known = inputs_on_record(opened(where).store, where.ingestion)
+        return stages_on_record(opened(where).store)
+    except GobblinError:
+        return ()
+
+
+def _inputs(where: Registered, name: str) -> tuple[Input, ...]:
+    """Return what a stage in the same journal reads; nothing of an ingestion, or where its record can't be read."""
+    try:
+        known = inputs_on_record(opened(where).store, name)
     except GobblinError:
         return ()
     return () if known is None else known.inputs

@@ -66,7 +66,7 @@ def described(dag_id: str, ingestion: str | None) -> tuple[Described, ...]:
             cause=f"it has {', '.join(map(repr, names))}" if names else "it has none",
             hint="Name one of these by --ingestion."
             if names
-            else "Name a DAG with a `GobblinIngestion` or a `GobblinMirror`.",
+            else "Name a DAG with a `GobblinIngestion`, a `GobblinMirror` or a job of a `Pipeline`.",
         )
     return found
 

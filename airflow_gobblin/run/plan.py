@@ -16,6 +16,7 @@ from airflow_gobblin.errors import (
     OverlapError,
     PausedError,
     QuarantinedError,
+    RecordError,
     StoreError,
     TargetError,
 )
@@ -154,11 +155,17 @@ def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]
     """
     if not isinstance(opened.job, BatchedJob):
         return
-    before = opened.staging.held()
+    unreadable, known = False, dict[str, str]()
+    try:
+        before = opened.staging.held()
+        known = {} if before is None else dict(before.details)
+    except RecordError as error:  # only people read it
+        log.warning("what was held before isn't known, and is written anew: %s", error)
+        unreadable = True
     left = {dataset.urn for dataset in planning.every} - {dataset.urn for dataset in planning.datasets}
-    others = {} if before is None else {urn: why for urn, why in before.details.items() if urn in left}
-    held = others | {note.urn: note.detail for note in notes if note.status is Status.HELD}
-    if held or (before is not None and before.details):
+    held = {urn: known[urn] for urn in known.keys() & left}
+    held |= {note.urn: note.detail for note in notes if note.status is Status.HELD}
+    if held or known or unreadable:
         opened.staging.put_held(HeldDatasets(held, now()))
 
 

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_gobblin.errors import RecordError
 from airflow_gobblin.journal.journal import slot_name
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.wire import record
@@ -36,13 +38,17 @@ class StageInputs:
 def keep_inputs(store: Store, stage: str, inputs: Iterable[Input], at: datetime, run: str) -> None:
     """Keep the inputs of a stage, each once, unless its newest record has the same; of two at once, one counts.
 
+    A record that can't be read is followed by another one, and keeps nobody from anything.
+
     :param store: its journal's.
     :raises StoreError: the store can't be reached.
     """
-    number, newest = _newest(store, stage)
-    found = tuple(dict.fromkeys(inputs))
+    keys, found = _keys(store, stage), tuple(dict.fromkeys(inputs))
+    newest: StageInputs | None = None
+    with suppress(RecordError):
+        newest = _newest(store, keys)
     if newest is None or newest.inputs != found:
-        put_or_read(store, f"{_prefix(stage)}{slot_name(number + 1)}", wire.dumps(StageInputs(found, at, run)))
+        put_or_read(store, f"{_prefix(stage)}{slot_name(len(keys) + 1)}", wire.dumps(StageInputs(found, at, run)))
 
 
 def inputs_on_record(store: Store, stage: str) -> StageInputs | None:
@@ -50,7 +56,7 @@ def inputs_on_record(store: Store, stage: str) -> StageInputs | None:
 
     :raises RecordError: the record is torn or newer.
     """
-    return _newest(store, stage)[1]
+    return _newest(store, _keys(store, stage))
 
 
 def stages_on_record(store: Store) -> tuple[str, ...]:
@@ -58,10 +64,13 @@ def stages_on_record(store: Store) -> tuple[str, ...]:
     return tuple(sorted({key.split("/")[1] for key in store.list(_INPUTS)}))
 
 
-def _newest(store: Store, stage: str) -> tuple[int, StageInputs | None]:
-    keys = sorted(store.list(_prefix(stage)))
+def _keys(store: Store, stage: str) -> list[str]:
+    return sorted(store.list(_prefix(stage)))
+
+
+def _newest(store: Store, keys: Sequence[str]) -> StageInputs | None:
     data = store.get(keys[-1]) if keys else None
-    return len(keys), None if data is None else wire.loads(data, StageInputs, keys[-1])
+    return None if data is None else wire.loads(data, StageInputs, keys[-1])
 
 
 def _prefix(stage: str) -> str:

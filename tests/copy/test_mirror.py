@@ -583,6 +583,19 @@ def test_a_dropped_file_set_is_mirrored_anew(trees: Trees) -> None:
     assert trees.equal()
 
 
+def test_a_mirror_is_dropped_whole_and_its_files_stay(trees: Trees) -> None:
+    trees.run()
+    before = content(trees.target)
+    with pytest.raises(ConfigurationError, match="its slots hold differences of files"):
+        trees.admin.would_drop_all(delete_files=True)
+    for change in trees.admin.would_drop_all():
+        trees.admin.carry_out(change, "it has ended")
+    assert trees.admin.after_drop_all() == ()
+    assert content(trees.target) == before
+    assert not trees.opened().claims.standing()
+    assert trees.admin.would_drop_all() == ()
+
+
 def test_a_backfill_of_a_mirror_is_refused(trees: Trees) -> None:
     with pytest.raises(AssertionError):
         assert statuses(trees.run(RunRequest("range", start=1, end=2))) == {}

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_gobblin.admin.views import held
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, RecordError
 from airflow_gobblin.model.batch import Backlog, Batch, HeldBatch
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.policy import CommitPolicy
@@ -123,6 +123,21 @@ def test_a_flush_that_names_a_paused_dataset_is_not_green(tmp_path: Path) -> Non
     report = made.run(request=RunRequest("one", datasets=("clicks",), flush=True))["clicks"]
     assert (report.status, "to look at it" in report.detail) == ("failed", True)
     assert made.run(request=flush())["clicks"].status == "paused", "one of all passes it by"
+
+
+def test_a_torn_record_of_what_is_held_keeps_no_run_from_anything(tmp_path: Path) -> None:
+    """Only people read it."""
+    made = lab(tmp_path, Batch(rows=10), CLICKS)
+    (report,) = made.run().values()
+    for torn in (b"", b"{}"):
+        (path,) = (tmp_path / "lake/_gobblin").glob("*/h/*")
+        path.write_bytes(torn)
+        with pytest.raises(RecordError):
+            waits(made)
+        assert [one.status for one in made.run().values()] == ["held"]
+        assert waits(made) == {"clicks": report.detail}
+    made.run(replace(CLICKS, rows=12))
+    assert waits(made) == {}
 
 
 def test_what_waited_for_a_dataset_that_is_gone_is_forgotten(tmp_path: Path) -> None:

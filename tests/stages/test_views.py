@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, NeverPublishedError, RecordError
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.run.plan import would_plan
@@ -182,6 +182,39 @@ def test_inputs_are_on_record_once_and_anew_where_they_change() -> None:
     found = inputs_on_record(store, "both")
     assert found is not None
     assert (found.inputs, found.run) == ((one, two), "run of 2")
+
+
+@pytest.mark.parametrize("torn", [b"", b"{}"])
+def test_a_torn_record_of_inputs_keeps_no_stage_from_its_versions_and_is_followed_by_another(
+    diamond: Diamond, torn: bytes
+) -> None:
+    """No rule relies on it."""
+    diamond.grow(6)
+    diamond.run("one")
+    (path,) = (diamond.folder / "journal/_inputs/one").iterdir()
+    path.write_bytes(torn)
+    with pytest.raises(RecordError):
+        seen(diamond, "one")
+    diamond.grow(4)
+    assert diamond.run("one").status == "committed"
+    assert diamond.versions("one") == [6, 10]
+    assert [one.id for one in seen(diamond, "one").inputs] == ["raw/a"]
+
+
+def test_a_stage_that_is_dropped_whole_makes_its_versions_again_and_those_below_follow(diamond: Diamond) -> None:
+    for rows in (6, 4):
+        diamond.grow(rows)
+    diamond.rest()
+    admin = diamond.admin("one")
+    (change,) = admin.would_drop_all(delete_files=True)
+    admin.carry_out(change, "it begins anew")
+    assert admin.after_drop_all() == ()
+    with pytest.raises(NeverPublishedError, match="forgot it"):
+        Journal.open(diamond.journal, "one").read_dataset("one")
+    assert seen(diamond, "both").why.startswith("the next run takes back 2 versions: 2 slots of 'one/one'")
+    diamond.rest()
+    assert diamond.versions("one") == diamond.versions("both") == [6, 10]
+    diamond.check()
 
 
 def test_what_is_no_stage_is_refused_by_name(diamond: Diamond) -> None:

@@ -171,6 +171,19 @@ def test_a_dropped_table_stops_its_dataset_by_name_and_no_other(table_lab: NewLa
     assert lab.table_rows(S.urn) == replace(S, version=1).all_rows()
 
 
+@pytest.mark.slow
+def test_all_datasets_of_tables_are_dropped_with_their_rows_or_without(table_lab: NewLab) -> None:
+    lab = table_lab(A, S)
+    lab.run()
+    for delete, left in ((True, Counter[str]()), (False, A.all_rows())):
+        for change in lab.admin.would_drop_all(delete_files=delete):
+            lab.admin.carry_out(change, "it has ended")
+        assert lab.admin.after_drop_all() == ()
+        assert lab.table_rows(URN) == left
+        assert lab.run()[URN].status == "committed"
+        assert lab.table_rows(URN) == left + A.all_rows(), "what stays is beside what a later run publishes"
+
+
 @formats("memory", "files in memory")
 def test_a_sweep_that_was_interrupted_is_completed(table_lab: NewLab) -> None:
     """It had removed the lists of a slot that is done, and not yet its plan."""

@@ -38,6 +38,8 @@ LANES: Mapping[str, Sequence[str]] = {
     **{lane: [f"tests/{folder}" for folder in folders] for lane, folders in FOLDERS.items()},
     "computing": ["tests", *(f"--ignore=tests/{folder}" for folders in FOLDERS.values() for folder in folders)],
 }
+WAITING = ("airflow", "spark")
+"""The lanes that wait most: they come first where both want a core, as they would be the last to end."""
 MINUTES = 54.0
 """A lane that hasn't ended by then is killed: pytest's own limits end a test that hangs, but not a process that doesn't end."""
 STUCK_SECONDS = 1500
@@ -83,7 +85,7 @@ class _Lane:
         self._durations = ROOT / ".build" / f"durations-{name}.json"
         self._durations.unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *_options(name), *arguments],
+            [*_priority(name), sys.executable, "-m", "pytest", *_options(name), *arguments],
             cwd=ROOT,
             env={**os.environ, DURATIONS: str(self._durations)},
             stdin=subprocess.DEVNULL,
@@ -125,6 +127,10 @@ class _Lane:
                 if line.startswith(("FAILED ", "ERROR ")):
                     self.failures.append(line)
         self.counts.update({kind: int(number) for number, kind in _COUNT.findall(summary)})
+
+
+def _priority(name: str) -> list[str]:
+    return [] if name in WAITING else ["nice", "-n", "5"]
 
 
 def _options(name: str) -> list[str]:

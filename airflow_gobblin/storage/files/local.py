@@ -49,16 +49,13 @@ _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """The errors of a kernel or a file system that has no `RENAME_NOREPLACE`."""
 
-_OUTSIDE = (0, 0)
-"""How the root and the folders above it are recognized: see `LocalFiles._known_by`."""
-
 
 class LocalFiles:
     """Files on a local file system, or a mounted one that supports hard links (NFS, CephFS …)."""
 
     def __init__(self, root: str | Path) -> None:
         self._root = str(Path(root).absolute())  # a string, since every call joins paths, and `Path` is slow
-        # Folders whose own name is known to be on disk, and by what it is recognized: see `_known_by`.
+        # Folders whose own name, and those above, are known to be on disk, and by what each is recognized: see `_known_by`.
         self._durable: dict[str, tuple[int, int]] = {}
         self._renames_new: bool | None = None
         self._keeps: dict[Keeps, Keeps] = {}
@@ -197,9 +194,12 @@ class LocalFiles:
     def _make(self, folder: str) -> None:
         if os.path.isdir(folder):
             return
-        if folder != self._root:
-            self._make(os.path.dirname(folder))
-        Path(folder).mkdir(parents=folder == self._root, exist_ok=True)
+        if folder == self._root:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self._durable.clear()  # folders above it may be new, too
+            return
+        self._make(os.path.dirname(folder))
+        Path(folder).mkdir(exist_ok=True)
         self._durable.pop(folder, None)
 
     def make_private(self, path: str) -> None:
@@ -329,28 +329,25 @@ class LocalFiles:
     def sync_folder(self, path: str) -> None:
         at = self._at(path)
         _fsync(at, os.O_RDONLY | os.O_DIRECTORY)
-        while not os.path.ismount(at):
-            above, known_by = os.path.dirname(at), self._known_by(at)
-            if self._durable.get(at) == known_by:
-                return
-            try:
-                _fsync(above, os.O_RDONLY | os.O_DIRECTORY)
-            except PermissionError:
-                if at.startswith(f"{self._root}/"):
-                    raise
-                return  # folders above the root that can't be opened were created by others, long ago
-            self._durable[at] = known_by
-            at = above
+        self._sync_name(at)
 
-    def found_durable(self, path: str) -> None:
-        """Sync the names of the root and of the folders above it no more, as whoever made `path` durable has synced them."""
-        if self._root in self._durable:
+    def _sync_name(self, folder: str) -> None:
+        """Sync the name of a folder, and of those above it. It counts as durable once all of them are, and not before: an error
+        may come in between, and another thread relies on it at once.
+        """
+        if os.path.ismount(folder):
             return
-        at = os.path.dirname(self._at(path))
-        while not os.path.ismount(at):
-            if not at.startswith(f"{self._root}/"):
-                self._durable[at] = _OUTSIDE
-            at = os.path.dirname(at)
+        above, known_by = os.path.dirname(folder), self._known_by(folder)
+        if self._durable.get(folder) == known_by:
+            return
+        try:
+            _fsync(above, os.O_RDONLY | os.O_DIRECTORY)
+        except PermissionError:
+            if folder.startswith(f"{self._root}/"):
+                raise
+            return  # folders above the root that can't be opened were created by others, long ago
+        self._sync_name(above)
+        self._durable[folder] = known_by
 
     def _known_by(self, folder: str) -> tuple[int, int]:
         """Return what changes when a folder is removed and made again, by whomever: the time of the folder above, its own inode.
@@ -358,7 +355,7 @@ class LocalFiles:
         Above the root other programs make folders all the time, and the root is recognized by its mark.
         """
         if not folder.startswith(f"{self._root}/"):
-            return _OUTSIDE
+            return (0, 0)
         return os.stat(os.path.dirname(folder)).st_mtime_ns, os.stat(folder).st_ino
 
 

@@ -8,8 +8,11 @@ Others can see a name before it is durable, and its writer may die in between. I
 the record but not its consequences. So a record is returned, listed or reported as existing only when its name is durable, which
 the file itself shows: the temporary name is removed last, after the folder and those above it are synced. A record with one name
 is durable; if it has more, its folder is synced first. Reading costs a look at a file's attributes, and no sync unless a writer
-is at work there, or died there. A process that has seen a durable record doesn't sync the folders above the root again. A file
-system that doesn't count the names of a file is rejected. (A copy of a journal by hard links is safe, but slower to read.)
+is at work there, or died there. A file system that doesn't count the names of a file is rejected. (A copy of a journal by hard
+links is safe, but slower to read.)
+
+A durable record shows nothing of the folders above the root as the reader names them: the journal or target may have been copied
+or moved here since, or its writer saw it by another mount or link. So each process that writes syncs these once.
 
 Temporary files are in a separate folder, `.tmp`, and the first writer after opening removes those left by killed writers. It may
 remove any of them: a writer whose file is gone has no record yet, and writes it again. But one that is a record's second name is
@@ -28,7 +31,6 @@ from collections.abc import Iterator, Sequence
 
 from airflow_gobblin.errors import Remedy, StoreError, UnknownOutcomeError, UnreliableStoreError
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.storage.files.local import LocalFiles
 
 TEMPORARIES = ".tmp"
 _LEFT_AFTER_NS = 3600 * 10**9
@@ -133,8 +135,6 @@ class LocalStore:
         :return: the number of existing records.
         """
         names = self._files.names(paths) if paths else []
-        if 1 in names and isinstance(self._files, LocalFiles):
-            self._files.found_durable(paths[names.index(1)])
         for folder in sorted({posixpath.dirname(path) or "." for path, n in zip(paths, names, strict=True) if n > 1}):
             with contextlib.suppress(FileNotFoundError):  # it was removed with its contents
                 self._files.sync_folder(folder)

@@ -58,7 +58,7 @@ def _without_waiting(url: str, store: Store) -> Store:
     from airflow_gobblin.storage.files.local import UnsyncedFiles
     from airflow_gobblin.storage.stores.local import LocalStore
 
-    return LocalStore(UnsyncedFiles(location))
+    return LocalStore(UnsyncedFiles(location), removes_left=False)
 
 
 def store_location(url: str) -> Path | URL | ObjectLocation:

@@ -52,13 +52,14 @@ class LocalStore:
     """Records as files under a root.
 
     :param files: the file system under that root.
+    :param removes_left: whether its first write removes what killed writers left: not unless `files` sync their records first.
     """
 
-    def __init__(self, files: Files, folder: str = "") -> None:
+    def __init__(self, files: Files, folder: str = "", *, removes_left: bool = True) -> None:
         self._files = files
         self._folder = folder
         self._temporaries = posixpath.join(folder, TEMPORARIES)
-        self._looked = False
+        self._removes_left = removes_left
         self._names_are_counted = False
         self.name = f"file://{posixpath.join(files.root, folder).rstrip('/')}"
 
@@ -158,9 +159,9 @@ class LocalStore:
 
     def _remove_left(self, mine: str) -> None:
         """Remove, once, the temporary files of killed writers: those much older than a new one, by the same clock."""
-        if self._looked:
+        if not self._removes_left:
             return
-        self._looked = True
+        self._removes_left = False
         with contextlib.suppress(OSError, StoreError):  # they are harmless
             found = self._files.identities(self._temporaries)
             made = found.get(posixpath.basename(mine))

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_gobblin.errors import UnknownOutcomeError, UnreliableStoreError
 from airflow_gobblin.storage.files import LocalFiles
+from airflow_gobblin.storage.stores import open_store
 from airflow_gobblin.storage.stores.base import Store
 from airflow_gobblin.storage.stores.local import TEMPORARIES, LocalStore
 from tests.storage.stores.test_local import an_hour_later
@@ -211,6 +212,16 @@ def test_what_a_killed_writer_left_goes_after_its_record_is_durable(root: Path, 
     removed = next(at for at, (call, path) in enumerate(trace.calls) if call == "unlink" and not os.path.isabs(path))
     assert moved < synced < removed
     assert [name for name in os.listdir(root) if name.startswith(TEMPORARIES)] == [TEMPORARIES]
+
+
+def test_opening_a_store_removes_no_sign_that_a_record_may_not_be_durable(root: Path, trace: Trace) -> None:
+    """Its probe waits for no disk."""
+    open_store(str(root)).close()
+    trace.calls.clear()
+    die_before_the_folder_is_synced(root, trace)
+    (root / TEMPORARIES).rename(root / f"{TEMPORARIES}-1-0")
+    open_store(str(root)).close()
+    assert (root / KEY).stat().st_nlink == 2
 
 
 def test_a_link_that_is_under_way_while_its_file_is_moved_away_keeps_the_sign_that_it_is_not_durable(

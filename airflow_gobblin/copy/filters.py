@@ -184,8 +184,10 @@ def _compiled(pattern: str) -> tuple[_Pattern, ...]:
     reader = _Reader(pattern, pattern.lstrip("/") if rooted else pattern)
     try:
         return tuple(_Pattern(parts, rooted) for parts in reader.read())
-    except re.error as error:
+    except (re.error, OverflowError) as error:  # a number in it may be too large
         raise _malformed(pattern, str(error)) from error
+    except RecursionError as error:
+        raise _malformed(pattern, "it is nested too deep") from error
 
 
 class _Reader:

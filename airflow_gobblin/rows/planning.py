@@ -17,7 +17,7 @@ from airflow_gobblin.rows.sinks.base import SizedSink, TableSink
 from airflow_gobblin.rows.source_plans import JudgedPlan, judge_plan, judge_snapshot
 from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.snapshots import check_shares_snapshots
-from airflow_gobblin.rows.tables import bounded, plan_table
+from airflow_gobblin.rows.tables import bounded, check_table, plan_table
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.storage.files.base import Files
 
@@ -44,6 +44,8 @@ def plan_rows(
         return held
     judged = _judged(dataset, found, state, request, connections)
     if judged is None:
+        if isinstance(work.sink, TableSink) and request.table is not None:
+            check_table(work.sink, dataset, request, files, connections)
         return None
     outgoing = converted_schema(work.converters, work.checks, found.schema)
     table, merged_bytes, units = None, None, judged.units

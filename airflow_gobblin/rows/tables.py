@@ -33,6 +33,7 @@ __all__ = [
     "PlannedTable",
     "bounded",
     "check_look",
+    "check_table",
     "commit_step",
     "judge_merge",
     "merge_of",
@@ -121,6 +122,20 @@ def plan_table(
     if most is not None and not loaded and opened.total() == Count():
         most = None
     return PlannedTable(TableTarget(table, *look.target_at), written, merge, change, most)
+
+
+def check_table(
+    sink: TableSink, dataset: Dataset, request: WorkRequest, files: Files, connections: Connections
+) -> None:
+    """Make sure that the table which a dataset's rows are in is still there, where there is nothing to add to it.
+
+    :raises ClaimError: it belongs to another dataset.
+    :raises ConfigurationError: the rows are in another one.
+    :raises TableError: it is gone, was made anew or set back, or can't be looked at.
+    """
+    assert request.owner is not None, "the run tells whose table it is"
+    table = sink.table_of(dataset)
+    check_look(table_of(table).open(connections, files).look(request.owner), request.owner, table, request.table)
 
 
 def merge_of(merge: Merge | bool, dataset: Dataset, keys: Merge | None) -> Merge | None:

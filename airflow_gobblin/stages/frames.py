@@ -214,6 +214,8 @@ class FrameWork:
             log.info("stage %r waits for the first run of what it reads: %s", self.stage, error)
             return None
         if made is None:
+            if request.table is not None:
+                self._planned_table(request, files, connections)  # it is to be there still
             return None
         consumed: dict[str, tuple[ConsumedInput, ...]] = {}
         for name, some in self.inputs.items():

@@ -54,7 +54,23 @@ def test_patterns_mean_what_they_mean_in_rclone(pattern: str, matching: list[str
 
 @pytest.mark.parametrize(
     "pattern",
-    ["***potato", "***", "ab]c", "ab[c", "ab}c", "ab{c", "ab{{cd", "[]", "[z-a]", "a\\", "[[:nothing:]]", "{{(}}", "["],
+    [
+        "***potato",
+        "***",
+        "ab]c",
+        "ab[c",
+        "ab}c",
+        "ab{c",
+        "ab{{cd",
+        "[]",
+        "[z-a]",
+        "a\\",
+        "[[:nothing:]]",
+        "{{(}}",
+        "[",
+        "{{a{99999999999}}}",
+        "{{" + "(" * 5000 + "}}",
+    ],
 )
 def test_malformed_patterns_are_named(pattern: str) -> None:
     with pytest.raises(ConfigurationError, match="file pattern"):

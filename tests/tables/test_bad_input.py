@@ -119,6 +119,19 @@ def test_a_table_that_was_dropped_is_not_made_anew_beside_what_was_published_to_
     assert lab.table_rows("a") == replace(A, rows=16).all_rows()
 
 
+@pytest.mark.slow
+def test_a_table_that_is_gone_stops_its_dataset_with_nothing_new_to_plan_too(table_lab: NewLab) -> None:
+    lab = table_lab(A, B)
+    lab.run()
+    lab.format.drop("a")
+    gone = "is gone since rows of 'a' were published to it"
+    (shown, _) = would_plan(lab.opened(), RunRequest("shown")).datasets
+    assert (shown.status, gone in shown.detail) == ("failed", True)
+    reports = lab.run()
+    expect(reports["a"], lab.table("a").name, gone)
+    assert reports["b"].status == "idle"
+
+
 def test_rows_that_are_in_another_table_are_not_left_there(table_lab: NewLab) -> None:
     lab = table_lab(A)
     lab.run()

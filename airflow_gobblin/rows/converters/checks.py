@@ -122,7 +122,7 @@ class Matches:
         check_refuser(self, self.on_bad, self.at_most)
         try:
             re.compile(self.pattern)  # RE2 accepts most patterns that Python accepts, and this needs no Arrow
-        except re.error:
+        except (re.error, OverflowError, RecursionError):
             self._try()
 
     def _try(self) -> None:

@@ -103,7 +103,7 @@ class KafkaSource:
         for pattern in (*self.topics, *self.exclude):
             try:
                 re.compile(pattern)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise self._refused(f"topic {pattern!r}", error, "Give a name, or a regular expression.") from error
         if isinstance(self.start, Mapping):
             offsets = {name: tuple(some) for name, some in self.start.items()}

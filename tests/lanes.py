@@ -31,8 +31,8 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "spark": ("demo", "journal", "spark"),
     "services": ("admin", "cli", "commit", "operators", "rows", "run", "stages", "tables"),
 }
-"""The folders of the lanes that wait for servers, and others that make up the time; a fourth lane has the rest. So one lane starts
-an Airflow, one a Spark in its process, one most databases, and one HDFS.
+"""The folders of the lanes that wait for servers, and others that make up the time; a fourth lane has the rest. So one lane
+starts an Airflow, one a Spark in its process, one most databases, and one HDFS.
 """
 LANES: Mapping[str, Sequence[str]] = {
     **{lane: [f"tests/{folder}" for folder in folders] for lane, folders in FOLDERS.items()},

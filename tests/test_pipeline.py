@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -68,6 +69,19 @@ def test_jobs_come_after_what_they_read_and_know_where_it_is() -> None:
     of_raw = frozenset({"raw/flights"})
     assert [one.whole for one in report.work.upstreams] == [False, True]
     assert found == {"a": ("joined/joined", of_raw | {"raw/weather"}), "b": ("counted/counted", of_raw)}
+
+
+def test_a_stage_is_another_one_if_its_inputs_are_in_other_journals() -> None:
+    """Two DAGs with a stage of one name would take back each other's versions: so the second is refused."""
+
+    def source_of(*journals: str) -> str:
+        sources = [replace(raw(f"raw{n}", f"/lake/raw{n}"), journal=journal) for n, journal in enumerate(journals)]
+        one = stage("one", *(source["flights"] for source in sources))
+        return cast(StageJob, Pipeline("p", (*sources, one), JOURNAL)["one"]).work.source_identity
+
+    assert source_of(JOURNAL, JOURNAL) == "raw0/flights raw1/flights"
+    assert source_of(JOURNAL, "/other") == "raw0/flights raw1/flights in /other"
+    assert source_of("/other", JOURNAL) == "raw0/flights in /other raw1/flights"
 
 
 def split(*channels: str) -> Stage:

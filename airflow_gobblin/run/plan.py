@@ -59,6 +59,9 @@ from airflow_gobblin.run.reuse import earlier_plans, with_earlier
 
 log = logging.getLogger(__name__)
 
+_UNREAD = (Status.IDLE, Status.HELD)
+"""How datasets are noted that no other task of the run looks at."""
+
 
 def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
     """Plan every dataset from its watermark, and pack the plans.
@@ -85,8 +88,8 @@ def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
         if isinstance(history, History) and history.state.generation:
             generations[urn] = history.state.generation
         found[urn] = _plan(opened, dataset, history, planning, counted[urn], earlier.get(urn, ()))
-    idle = [urn for urn, plan in found.items() if isinstance(plan, DatasetNote) and plan.status is Status.IDLE]
-    found |= _without_folders(opened, idle, planning)
+    unread = [urn for urn, plan in found.items() if isinstance(plan, DatasetNote) and plan.status in _UNREAD]
+    found |= _without_folders(opened, unread, planning)
     for urn, plan in found.items():
         if isinstance(plan, GobblinError) and not isinstance(plan, NoSuchRangeError | OverlapError):
             keep_failure(opened, urn, planning.run_key, Failure.of(plan))
@@ -256,10 +259,12 @@ def _plan(
         return GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=shown, hint="See the log.")
 
 
-def _without_folders(opened: OpenJob, idle: Iterable[str], planning: Planning) -> dict[str, TargetError]:
-    """Return errors for datasets with nothing new whose published files are gone with their folder: no other task looks there."""
+def _without_folders(opened: OpenJob, unread: Iterable[str], planning: Planning) -> dict[str, TargetError]:
+    """Return errors for datasets of which nothing is read, and whose published files are gone with their folder: no other task
+    looks there.
+    """
     return opened.committer.homes.without_folders(
-        {urn: planning.folders[urn] for urn in idle if urn in planning.folders}
+        {urn: planning.folders[urn] for urn in unread if urn in planning.folders}
     )
 
 
@@ -297,8 +302,8 @@ def would_plan(opened: OpenJob, request: RunRequest, tell: TellAct | None = None
         dataset.urn: _would_plan(opened, dataset, history, planning, tell)
         for dataset, history in with_histories(opened, planning, [])
     }
-    idle = [one.urn for one in found.values() if one.status is Status.IDLE]
-    for urn, error in _without_folders(opened, idle, planning).items():
+    unread = [one.urn for one in found.values() if one.status in _UNREAD]
+    for urn, error in _without_folders(opened, unread, planning).items():
         found[urn] = DatasetProspect(urn, Status.FAILED, str(error), error=error)
     refs = [one.ref for one in found.values() if one.ref is not None]
     counted = {one.urn: _Counted.of(one.units) for one in found.values()}

@@ -164,8 +164,9 @@ class FrameWork:
 
     @property
     def source_identity(self) -> str:
-        """The ids of its inputs."""
-        return " ".join(sorted(one.label for one in self.upstreams))
+        """The ids of its inputs, with the journal of those that have another one."""
+        elsewhere = {one.journal: f" in {one.journal}" for one in self.upstreams if one.journal != self.journal}
+        return " ".join(sorted(one.label + elsewhere.get(one.journal, "") for one in self.upstreams))
 
     def datasets(self, connections: Connections) -> tuple[StageDataset, ...]:
         """Return the only dataset, which has the stage's name."""

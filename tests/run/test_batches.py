@@ -62,6 +62,19 @@ def test_a_held_run_starts_no_spark(tmp_path: Path) -> None:
     assert create_work_units(lab(tmp_path, Batch(rows=10), CLICKS).opened(), RunRequest("run")).packs == ()
 
 
+def test_a_folder_that_is_gone_stops_its_dataset_while_rows_wait_too(tmp_path: Path) -> None:
+    made = lab(tmp_path, Batch(rows=10), CLICKS)
+    later = (replace(CLICKS, rows=15), replace(CLICKS, urn="views"))
+    assert made.run(replace(CLICKS, rows=12))["clicks"].status == "committed"
+    (made.folder / "clicks").rename(tmp_path / "away")
+    prospects = would_plan(made.opened(*later), RunRequest("look")).datasets
+    for told in (made.run(*later)["clicks"], *(one for one in prospects if one.urn == "clicks")):
+        assert told.status == "failed"
+        assert "to which slot 1 published, is empty or not there" in told.detail
+    (tmp_path / "away").rename(made.folder / "clicks")
+    assert {report.status for report in made.run(*later).values()} == {"held"}
+
+
 def test_rows_are_published_once_enough_of_them_wait(tmp_path: Path) -> None:
     made = lab(tmp_path, Batch(rows=10), CLICKS)
     told = []

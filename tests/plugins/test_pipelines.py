@@ -13,7 +13,7 @@ from airflow_gobblin.hooks.registry import Registered
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.plugins.page import pipelines
 from airflow_gobblin.plugins.page.lookup import opened
-from airflow_gobblin.plugins.page.pipelines import JobView, has_versions, layers
+from airflow_gobblin.plugins.page.pipelines import JobView, _depths, has_versions, layers
 from tests.plugins.conftest import Site
 from tests.plugins.test_page import Browse, look, visit
 from tests.stages.diamond import Diamond
@@ -138,3 +138,10 @@ def test_a_user_sees_the_jobs_of_the_dags_that_they_may_read(site: Site, browse:
         answer = vera.get("/gobblin/pipeline", params=AT | {"dag_id": "river.two", "ingestion": "two"})
     assert answer.status_code == 403
     assert "version" not in answer.text
+
+
+def test_a_long_chain_has_a_layer_each_and_a_circle_ends() -> None:
+    chain: dict[str, set[str]] = {f"job{n}": {f"job{n - 1}"} if n else set() for n in range(1200)}
+    assert _depths(chain, chain) == {f"job{n}": n for n in range(1200)}
+    circle = {"one": {"two"}, "two": {"one"}, "source": set[str]()}
+    assert _depths(circle, circle)["source"] == 0

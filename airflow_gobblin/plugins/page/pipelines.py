@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -59,13 +59,11 @@ def layers(where: Registered, readable: Iterable[Registered]) -> tuple[tuple[Job
         journals.setdefault(read.ingestion, read.journal)
     upstreams = {name: {one.ingestion for one in inputs.get(name, ())} for name in journals}
     together = _together(where.ingestion, upstreams)
-    depths: dict[str, int] = {}
-    for name in together:
-        _measure(name, upstreams, depths)
+    depths = _depths(together, upstreams)
     found: list[list[JobView]] = [[] for _ in range(max(depths.values()) + 1)]
     for name in sorted(together):
         found[depths[name]].append(_job(name, places.get((journals[name], name)), stage=bool(inputs.get(name))))
-    return tuple(tuple(layer) for layer in found)
+    return tuple(tuple(layer) for layer in found if layer)
 
 
 def _stages(where: Registered) -> tuple[str, ...]:
@@ -96,12 +94,15 @@ def _together(name: str, upstreams: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def _measure(name: str, upstreams: Mapping[str, set[str]], depths: dict[str, int]) -> int:
-    """Return the layer of a job. Journals that were tampered with may have jobs that read each other: that ends somewhere."""
-    if name not in depths:
-        depths[name] = 0
-        depths[name] = 1 + max((_measure(one, upstreams, depths) for one in upstreams[name]), default=-1)
-    return depths[name]
+def _depths(names: Collection[str], upstreams: Mapping[str, set[str]]) -> dict[str, int]:
+    """Return the layer of each job. Journals that were tampered with may have jobs that read each other: that ends somewhere."""
+    depths = dict.fromkeys(names, 0)
+    for _ in names:
+        deeper = {name: max((depths[one] + 1 for one in upstreams[name]), default=0) for name in names}
+        if deeper == depths:
+            break
+        depths = deeper
+    return depths
 
 
 def _job(name: str, where: Registered | None, *, stage: bool) -> JobView:

@@ -16,7 +16,7 @@ from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
 @pytest.mark.parametrize(
     ("known", "fresh", "mix", "calls"),
     [
-        *some_and_whole((40, 40, FULL, 800), (1_000, 1_000, FULL, 800), "full"),
+        *some_and_whole((20, 20, FULL, 800), (1_000, 1_000, FULL, 800), "full"),
         *some_and_whole((150, 350, SHORT, 100), (10_000, 10_000, SHORT, 100), "short"),
     ],
 )

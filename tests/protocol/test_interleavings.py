@@ -25,7 +25,7 @@ TABLES_CATCH: tuple[tuple[Mutate, str], ...] = (
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("share", "of_scenarios"), some_and_whole((20, 3), (1, 1)))
+@pytest.mark.parametrize(("share", "of_scenarios"), some_and_whole((30, 3), (1, 1)))
 def test_every_interleaving_of_two_attempts(share: int, of_scenarios: int, proved: Proved) -> None:
     """:param of_scenarios: one in so many is played, with one in `share` of its cases."""
     seed = fresh_seed()

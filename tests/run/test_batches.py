@@ -67,10 +67,11 @@ def test_a_folder_that_is_gone_stops_its_dataset_while_rows_wait_too(tmp_path: P
     later = (replace(CLICKS, rows=15), replace(CLICKS, urn="views"))
     assert made.run(replace(CLICKS, rows=12))["clicks"].status == "committed"
     (made.folder / "clicks").rename(tmp_path / "away")
-    prospects = would_plan(made.opened(*later), RunRequest("look")).datasets
-    for told in (made.run(*later)["clicks"], *(one for one in prospects if one.urn == "clicks")):
-        assert told.status == "failed"
-        assert "to which slot 1 published, is empty or not there" in told.detail
+    prospects = {one.urn: one for one in would_plan(made.opened(*later), RunRequest("look")).datasets}
+    reports = made.run(*later)
+    assert [prospects["clicks"].status, reports["clicks"].status] == ["failed", "failed"]
+    for told in (prospects["clicks"].detail, reports["clicks"].detail):
+        assert "to which slot 1 published, is empty or not there" in told
     (tmp_path / "away").rename(made.folder / "clicks")
     assert {report.status for report in made.run(*later).values()} == {"held"}
 

@@ -40,13 +40,12 @@ def plan_rows(
     asked = PlanRequest(request.now, request.end, limits, work.options, request.ranges, batch, size, in_order)
     with connections.redacting("plan", f"dataset {urn!r}"):
         found = work.source.plan(dataset, states, asked, connections)
-    if (held := _held(work, urn, batch, found)) is not None:
-        return held
-    judged = _judged(dataset, found, state, request, connections)
+    held = _held(work, urn, batch, found)
+    judged = None if held is not None else _judged(dataset, found, state, request, connections)
     if judged is None:
         if isinstance(work.sink, TableSink) and request.table is not None:
             check_table(work.sink, dataset, request, files, connections)
-        return None
+        return held
     outgoing = converted_schema(work.converters, work.checks, found.schema)
     table, merged_bytes, units = None, None, judged.units
     if isinstance(work.sink, TableSink):

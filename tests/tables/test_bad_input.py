@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_gobblin.errors import TableError, TableMovedError
+from airflow_gobblin.model.batch import Batch
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.converters.columns import RenameColumns
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -130,6 +131,16 @@ def test_a_table_that_is_gone_stops_its_dataset_with_nothing_new_to_plan_too(tab
     reports = lab.run()
     expect(reports["a"], lab.table("a").name, gone)
     assert reports["b"].status == "idle"
+
+
+def test_a_table_that_is_gone_stops_its_dataset_while_rows_wait_too(table_lab: NewLab) -> None:
+    lab = table_lab(A, batch=Batch(rows=10))
+    lab.run()
+    later = (replace(A, rows=15), B)
+    lab.format.drop("a")
+    reports = lab.run(*later)
+    expect(reports["a"], lab.table("a").name, "is gone since rows of 'a' were published to it")
+    assert reports["b"].status == "held"
 
 
 def test_rows_that_are_in_another_table_are_not_left_there(table_lab: NewLab) -> None:

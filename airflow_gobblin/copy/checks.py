@@ -114,10 +114,13 @@ class AtLeastFiles:
     def __post_init__(self) -> None:
         _check_bound(self, self.count)
 
+    def __str__(self) -> str:
+        return f"at least {many(self.count, 'file')}"
+
     def judge(self, file_set: CopiedFileSet) -> str | None:
         """Return how many there are, if they are too few."""
         too_few = file_set.files < self.count
-        return f"it has {many(file_set.files, 'file')} of at least {self.count:,}" if too_few else None
+        return f"it has {many(file_set.files, 'file')}" if too_few else None
 
 
 @record("at_least_bytes")
@@ -130,10 +133,13 @@ class AtLeastBytes:
     def __post_init__(self) -> None:
         _check_bound(self, self.count)
 
+    def __str__(self) -> str:
+        return f"at least {many(self.count, 'byte')}"
+
     def judge(self, file_set: CopiedFileSet) -> str | None:
         """Return how many they have, if it is too few."""
         too_few = file_set.size < self.count
-        return f"it has {many(file_set.size, 'byte')} of at least {self.count:,}" if too_few else None
+        return f"it has {many(file_set.size, 'byte')}" if too_few else None
 
 
 @record("checksums")
@@ -148,6 +154,9 @@ class Checksums:
 
     def __post_init__(self) -> None:
         contained(self.path)
+
+    def __str__(self) -> str:
+        return f"checksums in {self.path!r}"
 
     def judge(self, file_set: CopiedFileSet) -> str | None:
         """Return the files that are missing or have another content."""

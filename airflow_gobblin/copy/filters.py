@@ -21,6 +21,7 @@ from enum import Enum
 from functools import lru_cache
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.expressions import compiled
 
 _MOST_ALTERNATIVES = 1000
 _CLASSES = "dDsSwW"
@@ -150,8 +151,8 @@ class _Pattern:
         self._open_end = bool(parts) and parts[-1] is _DEEP
         self._last_only = not rooted and reaches == {_Reach.ELEMENT}
         body = "".join(text for _, text in parts)
-        self._whole = re.compile(body if rooted or self._last_only else f"(?:.*/)?{body}", _FLAGS)
-        self._folders = re.compile("|".join(_folders(parts)) or "(?!)", _FLAGS) if rooted else None
+        self._whole = compiled(body if rooted or self._last_only else f"(?:.*/)?{body}", _FLAGS)
+        self._folders = compiled("|".join(_folders(parts)) or "(?!)", _FLAGS) if rooted else None
 
     def matches(self, path: str) -> bool:
         if self._last_only:
@@ -184,7 +185,7 @@ def _compiled(pattern: str) -> tuple[_Pattern, ...]:
     reader = _Reader(pattern, pattern.lstrip("/") if rooted else pattern)
     try:
         return tuple(_Pattern(parts, rooted) for parts in reader.read())
-    except (re.error, OverflowError) as error:  # a number in it may be too large
+    except ValueError as error:
         raise _malformed(pattern, str(error)) from error
     except RecursionError as error:
         raise _malformed(pattern, "it is nested too deep") from error
@@ -308,7 +309,7 @@ class _Reader:
         self._at = end + 2
         flags, _, rest = found.partition(")") if found.startswith("(?") and found[2:3].isalpha() else ("", "", found)
         text = f"{flags}:{rest})" if flags else f"(?:{found})"
-        re.compile(text, _FLAGS)
+        compiled(text, _FLAGS)
         return text
 
 

@@ -102,9 +102,9 @@ def test_files_are_converted_and_archives_unpacked(source: Path, tmp_path: Path)
 def test_checks_keep_what_fails_them_from_being_published(source: Path, tmp_path: Path) -> None:
     write(source / "sums", f"{hashlib.sha256(b'another').hexdigest()}  top\n")
     for flags, told in (
-        (("--at-least-files", "5"), "it has 4 files of at least 5"),
-        (("--at-least-bytes", "1.5Ki"), "of at least 1,536"),
-        (("--sha256sums", "sums"), "'top' has another content"),
+        (("--at-least-files", "5"), "at least 5 files: it has 4 files"),
+        (("--at-least-bytes", "1.5Ki"), "at least 1,536 bytes: it has "),
+        (("--sha256sums", "sums"), "checksums in 'sums': 'top' has another content"),
     ):
         done = copy("source", "target", *flags)
         assert (done.status, told in done.err) == (1, True), done.err

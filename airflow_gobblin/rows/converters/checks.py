@@ -8,13 +8,13 @@ DAG files import this, so Arrow is loaded when rows are checked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.expressions import compiled
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.rows.converters.base import OnBadRow, check_refuser
 from airflow_gobblin.rows.converters.columns import require
@@ -121,8 +121,8 @@ class Matches:
     def __post_init__(self) -> None:
         check_refuser(self, self.on_bad, self.at_most)
         try:
-            re.compile(self.pattern)  # RE2 accepts most patterns that Python accepts, and this needs no Arrow
-        except (re.error, OverflowError, RecursionError):
+            compiled(self.pattern)  # RE2 accepts most patterns that Python accepts, and this needs no Arrow
+        except ValueError:
             self._try()
 
     def _try(self) -> None:

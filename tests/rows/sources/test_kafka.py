@@ -686,6 +686,7 @@ def test_topics_are_chosen_by_patterns(kafka: Kafka) -> None:
         ({"topics": "clicks"}, "it is no list of topics"),
         ({"topics": ("(",)}, r"missing \)"),
         ({"topics": ("a{99999999999}",)}, "too large"),
+        ({"topics": ("(" * 5000 + ")" * 5000,)}, "it is nested too deep"),
         ({"start": datetime(2026, 1, 1)}, "it has no time zone"),  # noqa: DTZ001
         ({"max_units": 0}, "it is too small"),
     ],

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.expressions import compiled
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.watermark import MultiLongWatermark, Watermark
@@ -102,8 +103,8 @@ class KafkaSource:
             raise self._refused(f"topics={self.topics!r}", "it is no list of topics", "Write topics=('clicks',).")
         for pattern in (*self.topics, *self.exclude):
             try:
-                re.compile(pattern)
-            except (re.error, OverflowError, RecursionError) as error:
+                compiled(pattern)
+            except ValueError as error:
                 raise self._refused(f"topic {pattern!r}", error, "Give a name, or a regular expression.") from error
         if isinstance(self.start, Mapping):
             offsets = {name: tuple(some) for name, some in self.start.items()}

@@ -38,8 +38,8 @@ LANES: Mapping[str, Sequence[str]] = {
     **{lane: [f"tests/{folder}" for folder in folders] for lane, folders in FOLDERS.items()},
     "computing": ["tests", *(f"--ignore=tests/{folder}" for folders in FOLDERS.values() for folder in folders)],
 }
-WAITING = ("airflow", "spark")
-"""The lanes that wait most: they come first where both want a core, as they would be the last to end."""
+NICE: Mapping[str, int] = {"services": 3, "computing": 5}
+"""How far lanes stand back where several want a core. Those that wait most don't: they would be the last to end."""
 MINUTES = 54.0
 """A lane that hasn't ended by then is killed: pytest's own limits end a test that hangs, but not a process that doesn't end."""
 STUCK_SECONDS = 1500
@@ -130,7 +130,7 @@ class _Lane:
 
 
 def _priority(name: str) -> list[str]:
-    return [] if name in WAITING else ["nice", "-n", "5"]
+    return ["nice", "-n", str(NICE.get(name, 0))]
 
 
 def _options(name: str) -> list[str]:

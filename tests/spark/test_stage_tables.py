@@ -184,6 +184,8 @@ def test_a_table_that_is_gone_is_not_made_anew_beside_versions_that_were_in_it(t
     tabled.grow(6)
     tabled.run()
     tabled.format.drop("split")
+    with pytest.raises(TableError, match="is gone"):
+        tabled.run()  # with nothing new, too
     tabled.grow(2)
     with pytest.raises(TableError, match="is gone"):
         tabled.run()

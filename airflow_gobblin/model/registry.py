@@ -20,7 +20,12 @@ __all__ = ["await_kinds", "built_in_modules", "import_kinds", "import_named", "i
 T = TypeVar("T")
 
 _STEPS = ("airflow_gobblin.steps", "airflow_gobblin.tables")
-_BUILT_IN = ("airflow_gobblin.rows.sources", "airflow_gobblin.rows.sinks", "airflow_gobblin.rows.converters")
+_BUILT_IN = (
+    "airflow_gobblin.rows.sources",
+    "airflow_gobblin.rows.sinks",
+    "airflow_gobblin.rows.converters",
+    "airflow_gobblin.copy.conversion",
+)
 _WORKS = (
     "airflow_gobblin.rows.work",
     "airflow_gobblin.copy.work",
@@ -29,7 +34,7 @@ _WORKS = (
 
 
 def built_in_modules() -> Iterator[str]:
-    """Yield the modules of the built-in works, sources, sinks, converters, steps and tables."""
+    """Yield the modules of the built-in works, sources, sinks, converters, those of mirrors too, steps and tables."""
     yield from _WORKS
     for folder in (*_BUILT_IN, *_STEPS):
         for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):

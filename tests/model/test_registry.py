@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from airflow_gobblin.errors import ConfigurationError, UnknownKindError
 from airflow_gobblin.model import watermark, wire
 from airflow_gobblin.model.registry import await_kinds
 from airflow_gobblin.stages.functions import Frame
+from tests.services.environment import ROOT
 
 MODULES = {
     "awaited_record": """
@@ -71,6 +73,28 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "_by_type", dict(wire._by_type))
     monkeypatch.setattr(watermark, "_kinds", dict(watermark._kinds))
     monkeypatch.setattr("airflow_gobblin.stages.functions._functions", {})
+
+
+FACE = """
+import airflow_gobblin
+from airflow_gobblin.model import watermark, wire
+from airflow_gobblin.model.registry import import_kinds
+
+def kinds():
+    return {**wire._by_kind, **watermark._kinds}
+
+import_kinds()
+known = kinds()
+face = [getattr(airflow_gobblin, name) for name in airflow_gobblin.__all__]
+print(*sorted(kind for kind, found in kinds().items() if found in face and kind not in known))
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_and_a_spark_task_know_every_kind_that_a_job_may_have() -> None:
+    """They import the built-in kinds, and not what the DAG's author does."""
+    done = subprocess.run([sys.executable, "-c", FACE], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == []
 
 
 def awaited() -> list[str]:

@@ -5,15 +5,43 @@ from __future__ import annotations
 import base64
 import os
 import threading
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import URL, Engine, create_engine, inspect, text
 
 from tests.spellings import cores
 
-__all__ = ["CommandLines", "files_with", "spellings", "tables_with"]
+__all__ = ["CommandLines", "Places", "owned_by_canary", "spellings"]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a secret might be found: folders by their content, the tables of databases, command lines."""
+
+    folders: Mapping[str, Path]
+    databases: Sequence[Engine]
+    command_lines: CommandLines
+
+    def with_secret(self, secret: str) -> dict[str, set[str]]:
+        """What holds a secret, and where in it."""
+        found = {what: {*map(str, files_with(secret, folder))} for what, folder in self.folders.items()}
+        for engine in self.databases:
+            found |= {f"table {table}": {table} for table in tables_with(secret, engine)}
+        found["command lines"] = set(self.command_lines.with_secret(secret))
+        return {what: where for what, where in found.items() if where}
+
+    def expect_searched(self, *words: str, tables: Sequence[str]) -> None:
+        """Expect some of the words, which are no secrets, everywhere, so that each place is really searched.
+
+        :param tables: those of the databases that have one.
+        """
+        known = {*self.folders, "command lines", *(f"table {table}" for table in tables)}
+        missing = known.difference(*(self.with_secret(word) for word in words))
+        assert not missing, f"none of {words} is in {missing}"
 
 
 def spellings(secret: str) -> tuple[bytes, ...]:
@@ -39,15 +67,23 @@ def files_with(secret: str, folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def tables_with(secret: str, metadata: Engine) -> Iterator[str]:
-    """The tables of Airflow's metadata that hold a secret, except `connection`, which keeps connections, encrypted."""
+def tables_with(secret: str, database: Engine) -> Iterator[str]:
+    """The tables of a database that hold a secret, except Airflow's `connection`, which keeps connections, encrypted."""
     wanted = spellings(secret)
-    with metadata.connect() as connection:
-        for table in inspect(metadata).get_table_names():
-            values = (value for row in connection.execute(text(f'SELECT * FROM "{table}"')) for value in row)
+    with database.connect() as connection:
+        for schema, table in _tables(database):
+            rows = connection.execute(text(f'SELECT * FROM "{schema}"."{table}"'))
+            values = (value for row in rows for value in row)
             texts = (value if isinstance(value, bytes) else str(value).encode() for value in values)
             if table != "connection" and any(spelling in found for found in texts for spelling in wanted):
                 yield table
+
+
+def _tables(database: Engine) -> Iterator[tuple[str, str]]:
+    found = inspect(database)
+    for schema in found.get_schema_names():
+        if schema != "information_schema":
+            yield from ((schema, table) for table in found.get_table_names(schema))
 
 
 class CommandLines:
@@ -77,3 +113,15 @@ class CommandLines:
             for pid in filter(str.isdigit, os.listdir("/proc")):
                 with suppress(OSError):
                     self._seen.add(Path("/proc", pid, "cmdline").read_bytes())
+
+
+def owned_by_canary(url: URL, password: str) -> URL:
+    """Give a database to a user of its own, with a password."""
+    user = f"canary_{uuid.uuid4().hex[:8]}"
+    url = url.set(drivername="postgresql+psycopg")
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE ROLE {user} LOGIN PASSWORD '{password}'"))
+        connection.execute(text(f"ALTER DATABASE {url.database} OWNER TO {user}"))
+    engine.dispose()
+    return url.set(username=user, password=password)

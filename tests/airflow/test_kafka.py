@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine
 
 from airflow_gobblin.journal.journal import Journal
-from tests.airflow.canary import CommandLines, files_with, tables_with
+from tests.airflow.canary import CommandLines, Places
 from tests.rows.sources.kafka_lake import expect_ordered, expect_same, numbered, records_of
 from tests.services.airflow import Airflow
 from tests.services.environment import ROOT
@@ -103,9 +103,8 @@ def test_the_example_holds_what_is_small_publishes_what_is_due_and_is_flushed(
         airflow.wait_for_task(dag, run_id, "create_work_units", lambda task: task.state == "up_for_retry")
         assert "Correct user, password and security protocol" in log(airflow, run_id, "create_work_units")
         airflow.request("PATCH", f"dags/{dag}/dagRuns/{run_id}", json={"state": "failed"})  # in place of its next try
-    tables = create_engine(metadata, poolclass=NullPool)
-    for secret in (WRONG, PASSWORDS[USER]):
-        for folder in (lake, airflow.home / "logs", airflow.logs):
-            assert [*files_with(secret, folder)] == []
-        assert [*tables_with(secret, tables)] == []
-        assert [*command_lines.with_secret(secret)] == []
+        folders = {"lake": lake, "task logs": airflow.home / "logs", "component logs": airflow.logs}
+        places = Places(folders, [create_engine(metadata, poolclass=NullPool)], command_lines)
+        for secret in (WRONG, PASSWORDS[USER]):
+            assert places.with_secret(secret) == {}
+        places.expect_searched("clicks", "kafka_to_lake", tables=("xcom", "task_instance"))

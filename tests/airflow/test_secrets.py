@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-import uuid
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 from sqlalchemy import URL, Engine, NullPool, create_engine, make_url, text
 
-from tests.airflow.canary import CommandLines, files_with, spellings, tables_with
+from tests.airflow.canary import CommandLines, Places, owned_by_canary, spellings
 from tests.airflow.conftest import Shops
 from tests.airflow.shop import Shop
 from tests.airflow.test_links import links
+from tests.copy.test_openpgp import Person
+from tests.services.airflow import Airflow
+from tests.services.s3 import REGION, S3Server
 
 PASSWORD = "kan@ri/9%f1+nch=zwitschert"
+OF_CATALOG, OF_KEYS = "k0hl/mei5e@katal+g", "bl@u meise/schlü%ssel"
 
+DAG_FILE = """
+from airflow.sdk import DAG
 
-@dataclass(frozen=True)
-class Places:
-    """Where a secret might be found: folders by their content, Airflow's metadata, the journal's database, command lines."""
+from airflow_gobblin import (
+    Decrypt, EachFolder, ExtractKind, GobblinIngestion, GobblinMirror, IcebergSink, Ingestion, Mirror, SparkOptions, SqlSource,
+    SqlTable,
+)
 
-    folders: dict[str, Path]
-    metadata: Engine
-    database: Engine
-    command_lines: CommandLines
-
-    def with_secret(self, secret: str) -> dict[str, set[str]]:
-        """What holds a secret, and where in it."""
-        found = {what: {*map(str, files_with(secret, folder))} for what, folder in self.folders.items()}
-        for engine in (self.metadata, self.database):
-            found |= {f"table {table}": {table} for table in tables_with(secret, engine)}
-        found["command lines"] = set(self.command_lines.with_secret(secret))
-        return {what: where for what, where in found.items() if where}
+photos = Mirror(
+    "photos", "s3://aviary_s3@{bucket}/photos", "{lake}/photos", "aviary", EachFolder(), convert=(Decrypt("aviary_keys"),)
+)
+birds = Ingestion(
+    "birds",
+    SqlSource("aviary", (SqlTable("birds", ExtractKind.APPEND_ONLY, delta="id"),)),
+    IcebergSink("aviary_catalog", "raw.{{dataset}}", "s3://aviary_s3@{bucket}/work"),
+    "aviary",
+)
+conf = {{"spark.ui.enabled": "false", "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}}
+spark = SparkOptions("spark_here", {{**conf, "spark.eventLog.dir": "file://{events}"}})
+with DAG("aviary", schedule=None):
+    GobblinMirror(photos, spark=spark)
+    GobblinIngestion(birds, spark=spark)
+"""
 
 
 def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres_database: str, tmp_path: Path) -> None:
@@ -49,7 +59,7 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
     }
-    url = owned_by_canary(make_url(postgres_database))
+    url = owned_by_canary(make_url(postgres_database), PASSWORD)
     (shop,) = shops(
         "canary",
         url=str(url.render_as_string(hide_password=False)),
@@ -67,7 +77,8 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         "component logs": airflow.logs,
     }
     with CommandLines() as command_lines:
-        places = Places(folders, create_engine(metadata, poolclass=NullPool), shop.database, command_lines)
+        airflows = create_engine(metadata, poolclass=NullPool)
+        places = Places(folders, (airflows, shop.database), command_lines)
         shop.leak("read-orders")
         run_id, state = shop.run()
         assert state == "failed"
@@ -88,12 +99,66 @@ def test_a_password_is_nowhere_to_be_found(shops: Shops, metadata: str, postgres
         shop.check()
         assert places.with_secret(PASSWORD) == {}
 
-        # Text that is no secret is found in every place, so each place is really searched.
         tables = ("xcom", "rendered_task_instance_fields", "task_instance", "gobblin_journal")
-        known = {*folders, "command lines", *(f"table {table}" for table in tables)}
-        assert known <= set().union(*(places.with_secret(word) for word in ("canary", "orders", "price")))
-        with planted(shop, places) as expected:
+        places.expect_searched("canary", "orders", "price", tables=tables)
+        with planted(shop, places, airflows) as expected:
             assert {what: len(where) for what, where in places.with_secret(PASSWORD).items()} == expected
+
+
+def test_the_secrets_of_a_mirror_and_a_table_are_nowhere_to_be_found(
+    airflow: Airflow, metadata: str, postgres_database: str, versitygw: S3Server, tmp_path: Path
+) -> None:
+    bucket = versitygw.create_bucket()
+    with tempfile.TemporaryDirectory(prefix="gpg", dir="/tmp") as home:
+        keeper = Person.made(Path(home, "keeper"), "keeper", OF_KEYS)
+        try:
+            versitygw.access.filesystem().pipe(f"{bucket}/photos/tits/blue.txt.gpg", keeper.encrypted(b"blue", keeper))
+            keys = json.dumps({"keys": keeper.private})
+        finally:
+            subprocess.run(["gpgconf", f"--homedir={keeper.home}", "--kill", "all"], check=True)
+    database = aviary(airflow, make_url(postgres_database), f"s3://{bucket}/tables")
+    airflow.put_connection(connection_id="aviary_keys", conn_type="generic", password=OF_KEYS, extra=keys)
+    access = versitygw.access
+    at = json.dumps({"region_name": REGION, "endpoint_url": access.endpoint})
+    airflow.put_connection(
+        connection_id="aviary_s3", conn_type="aws", login=access.key, password=access.secret, extra=at
+    )
+    lake, events = tmp_path / "lake", tmp_path / "events"
+    events.mkdir()
+    with CommandLines() as command_lines:
+        airflow.add_dag("aviary.py", DAG_FILE.format(bucket=bucket, lake=lake, events=events), "aviary")
+        run_id, state = airflow.run("aviary")
+        assert state == "success", airflow.states("aviary", run_id)
+        assert (lake / "photos" / "tits" / "blue.txt").read_text() == "blue"
+        in_s3 = tmp_path / "in s3"
+        versitygw.access.filesystem().get(bucket, str(in_s3), recursive=True)
+        assert list((in_s3 / "tables").rglob("*.metadata.json"))
+        folders = {
+            "mirror": lake,
+            "tables and plans": in_s3,
+            "event logs": events,
+            "task logs": airflow.home / "logs",
+            "component logs": airflow.logs,
+        }
+        places = Places(folders, (create_engine(metadata, poolclass=NullPool), database), command_lines)
+        for secret in (OF_CATALOG, OF_KEYS, access.secret, keys.split("\\n")[3]):
+            assert places.with_secret(secret) == {}
+        tables = ("xcom", "rendered_task_instance_fields", "task_instance", "gobblin_journal", "iceberg_tables")
+        places.expect_searched("aviary", "blue", "birds", tables=tables)
+
+
+def aviary(airflow: Airflow, url: URL, warehouse: str) -> Engine:
+    """A database of birds, which is also the catalog of their table, and its connections. :param warehouse: where tables lie."""
+    url = owned_by_canary(url, OF_CATALOG)
+    at = {"host": url.host, "port": url.port, "login": url.username, "password": OF_CATALOG, "schema": url.database}
+    extra = json.dumps({"warehouse": warehouse})
+    airflow.put_connection(connection_id="aviary", conn_type="postgres", **at)
+    airflow.put_connection(connection_id="aviary_catalog", conn_type="postgres", extra=extra, **at)
+    database = create_engine(url, poolclass=NullPool)
+    with database.begin() as connection:
+        connection.execute(text("CREATE TABLE birds (id INTEGER PRIMARY KEY, name TEXT)"))
+        connection.execute(text("INSERT INTO birds VALUES (1, 'blue tit'), (2, 'coal tit')"))
+    return database
 
 
 def spark_pages(shop: Shop, run_id: str) -> list[bytes]:
@@ -106,26 +171,17 @@ def spark_pages(shop: Shop, run_id: str) -> list[bytes]:
     return [page.content for page in pages]
 
 
-def owned_by_canary(url: URL) -> URL:
-    """Give a database to a user with the password."""
-    user = f"canary_{uuid.uuid4().hex[:8]}"
-    url = url.set(drivername="postgresql+psycopg")
-    engine = create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'"))
-        connection.execute(text(f"ALTER DATABASE {url.database} OWNER TO {user}"))
-    engine.dispose()
-    return url.set(username=user, password=PASSWORD)
-
-
 @contextmanager
-def planted(shop: Shop, places: Places) -> Iterator[dict[str, int]]:
-    """Put the password into every kind of place, each time in another spelling. :return: where it must be found, how often."""
+def planted(shop: Shop, places: Places, airflows: Engine) -> Iterator[dict[str, int]]:
+    """Put the password into every kind of place, each time in another spelling. :return: where it must be found, how often.
+
+    :param airflows: Airflow's metadata.
+    """
     forms = [form for spelling in spellings(PASSWORD) if (form := spelling.decode()).isascii() and "\\" not in form]
     tables = {"xcom": "value", "rendered_task_instance_fields": "rendered_fields"}
     for n, folder in enumerate(places.folders.values()):
         (folder / f"{n}.log").write_text(f"… {forms[n]} …")
-    with places.metadata.begin() as connection:
+    with airflows.begin() as connection:
         for n, (table, column) in enumerate(tables.items()):
             planting = f"UPDATE {table} SET {column} = json_build_array(CAST(:form AS text)) WHERE dag_id = :dag_id"
             done = connection.execute(text(planting), {"form": forms[n], "dag_id": shop.name})

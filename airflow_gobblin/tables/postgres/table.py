@@ -582,7 +582,7 @@ class OpenPostgresTable:
         order = [quoted(name) for name in merge.versions]
         sets = ", ".join(f"{name} = EXCLUDED.{name}" for name in names)
         newest = f"SELECT {listed} FROM {_STAGED}"
-        if self._has_keys_twice(session, merge):
+        if self._has_keys_twice(session, merge, copied):
             self._see_ties(session, merge)
             newest = (
                 f"SELECT DISTINCT ON ({keys}) {listed} FROM {_STAGED} "
@@ -594,20 +594,21 @@ class OpenPostgresTable:
         )
         return copied
 
-    def _has_keys_twice(self, session: _Session, merge: Merge) -> bool:
-        """Return whether a key has two rows: only then they are sorted.
+    def _has_keys_twice(self, session: _Session, merge: Merge, rows: int) -> bool:
+        """Return whether a key has two rows: only then the newest is sought.
 
+        :param rows: the number of rows.
         :raises TableError: a row has no value in its key.
         """
         keys = ", ".join(quoted(key) for key in merge.keys)
         null = " OR ".join(f"{quoted(key)} IS NULL" for key in merge.keys)
-        counted = f"SELECT count(*) AS rows, bool_or({null}) AS lacking FROM {_STAGED} GROUP BY {keys}"
-        ((most, lacking),) = session.rows(f"SELECT max(rows), bool_or(lacking) FROM ({counted}) AS counted")
+        # Which sorts the keys: to group by them takes up to six times as long.
+        ((different, lacking),) = session.rows(f"SELECT count(DISTINCT ({keys})), bool_or({null}) FROM {_STAGED}")
         if lacking:
             raise TableError(
                 operation="merge into", subject=self._table.name, cause=f"a row has no value in its key ({keys})"
             )
-        return int(most or 0) > 1
+        return bool(different < rows)
 
     def _see_ties(self, session: _Session, merge: Merge) -> None:
         """See that one row of each key is its newest version.

@@ -883,7 +883,7 @@ def _spec(partition: tuple[PartitionField, ...], schema: Schema) -> PartitionSpe
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.transforms import parse_transform
 
-    fields = []
+    fields, taken = [], {*schema.column_names}
     for number, field in enumerate(partition):
         transform = parse_transform(f"{field.transform}[{field.width}]" if field.width else field.transform)
         source = schema.find_field(field.column)
@@ -893,7 +893,12 @@ def _spec(partition: tuple[PartitionField, ...], schema: Schema) -> PartitionSpe
                 subject=str(field),
                 cause=f"column {field.column!r} is of type {source.field_type}",
             )
-        name = field.column if field.transform == "identity" else f"{field.column}_{field.transform}"
+        name = field.column
+        if field.transform != "identity":
+            name = f"{field.column}_{field.transform}"
+            while name in taken:  # readers refuse two of a name, also of a column and a field
+                name += "_"
+            taken.add(name)
         fields.append(Field(source_id=source.field_id, field_id=1000 + number, transform=transform, name=name))
     return PartitionSpec(*fields)
 

@@ -425,6 +425,15 @@ def test_partitions_are_kept_by_their_transforms(
     assert foreign.scan(row_filter=condition).to_arrow().to_pylist() == [row]
 
 
+def test_fields_of_a_partition_have_names_of_their_own(lake: Lake) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("day_month", pa.int64())])
+    partition = tuple(PartitionField(*one) for one in (("day", "month"), ("id", "bucket", 4), ("id", "bucket", 16)))
+    table = lake.open()
+    table.create(OWNER, schema, partition)
+    assert table.look(OWNER).partition == partition
+    assert [field.name for field in lake.foreign().spec().fields] == ["day_month_", "id_bucket", "id_bucket_"]
+
+
 def test_hive_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="lock"):
         IcebergTable("catalog", "raw.t").open(Given(catalog="hive-metastore://host:9083"), LocalFiles(tmp_path))

@@ -9,7 +9,15 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import MIB, Dataset
 from airflow_gobblin.rows.sinks.base import TableWriter
-from airflow_gobblin.rows.sinks.tables import SchemaRules, SinkOfTables, check_lake, named, open_data_files, rules_of
+from airflow_gobblin.rows.sinks.tables import (
+    SchemaRules,
+    SinkOfTables,
+    check_lake,
+    check_there,
+    named,
+    open_data_files,
+    rules_of,
+)
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.tables.delta import MERGED_BYTES, DeltaLakeTable
 from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
@@ -67,7 +75,7 @@ class DeltaSink(SinkOfTables):
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         """Return the columns as Delta holds them.
 
-        :raises SchemaConflictError: it can't hold one, or not be partitioned by it.
+        :raises SchemaConflictError: it can't hold one, or not be partitioned by it; or one that it is to be sorted by is missing.
         """
         from airflow_gobblin.tables.delta.table import check_partition
         from airflow_gobblin.tables.delta.types import delta_schema
@@ -75,6 +83,7 @@ class DeltaSink(SinkOfTables):
         name = f"dataset {urn!r}"
         held = delta_schema(planned, name)
         check_partition(held, self._fields, name)
+        check_there(self.sort, "sorted", held, name)
         return held
 
     def table_of(self, dataset: Dataset) -> DeltaLakeTable:

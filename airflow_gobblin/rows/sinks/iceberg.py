@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import MIB, Dataset
-from airflow_gobblin.rows.sinks.tables import SchemaRules, SinkOfTables, check_lake, named, open_data_files, rules_of
+from airflow_gobblin.rows.sinks.tables import (
+    SchemaRules,
+    SinkOfTables,
+    check_lake,
+    check_there,
+    named,
+    open_data_files,
+    rules_of,
+)
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.locations import object_location
 from airflow_gobblin.tables.iceberg import MERGED_BYTES, IcebergTable
@@ -94,17 +102,8 @@ class IcebergSink(SinkOfTables):
         from airflow_gobblin.tables.arrow.transforms import result_type
 
         fields = parse_partition(self.partition)
-        for use, column in (
-            *(("partitioned", field.column) for field in fields),
-            *(("sorted", one) for one in self.sort),
-        ):
-            if column not in schema.names:
-                raise SchemaConflictError(
-                    operation="plan",
-                    subject=f"column {column!r} of {name}",
-                    cause=f"its table is to be {use} by it, and it isn't there",
-                    hint="Keep that column, or use others.",
-                )
+        check_there((field.column for field in fields), "partitioned", schema, name)
+        check_there(self.sort, "sorted", schema, name)
         for field in fields:
             result_type(field, schema.field(field.column).type)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
 from airflow_gobblin.model.naming import dataset_key, table_key
 from airflow_gobblin.model.work import Dataset, UnitResult
 from airflow_gobblin.steps.base import CommitStep
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.rows.sinks.iceberg import IcebergSink
     from airflow_gobblin.rows.sinks.table_files import TableFiles
 
-__all__ = ["SchemaRules", "SinkOfTables", "check_lake", "named", "open_data_files", "rules_of"]
+__all__ = ["SchemaRules", "SinkOfTables", "check_lake", "check_there", "named", "open_data_files", "rules_of"]
 
 SchemaRules = SchemaRule | Mapping[str, SchemaRule]
 """One rule for the tables of all datasets; or one by a dataset's URN, where others have `SchemaRule.REFUSE`."""
@@ -107,6 +107,23 @@ def check_lake(sink: IcebergSink | DeltaSink, subject: str) -> None:
         raise ConfigurationError(
             operation="use", subject=subject, cause="file_bytes or compression_level is out of its range"
         )
+
+
+def check_there(columns: Iterable[str], use: str, schema: pa.Schema, name: str) -> None:
+    """Check that the columns are there by which a table is to be partitioned or sorted.
+
+    :param use: what is done by them.
+    :param name: the dataset, in the words of errors.
+    :raises SchemaConflictError: one isn't.
+    """
+    for column in columns:
+        if column not in schema.names:
+            raise SchemaConflictError(
+                operation="plan",
+                subject=f"column {column!r} of {name}",
+                cause=f"its table is to be {use} by it, and it isn't there",
+                hint="Keep that column, or use others.",
+            )
 
 
 def open_data_files(

@@ -28,7 +28,7 @@ _IN_MS = pa.timestamp("ms")
 
 
 def partition_value(value: Json, kind: pa.DataType) -> str | None:
-    """Return the value of a partition column.
+    """Return the value of a partition column. Instants are said to be in UTC: others would take them for times of their own zone.
 
     :raises TableError: it is an empty text, which Delta takes for null.
     """
@@ -46,7 +46,8 @@ def partition_value(value: Json, kind: pa.DataType) -> str | None:
     if types.is_date32(kind):
         return _text(value, pa.int32(), kind)
     if types.is_timestamp(kind):
-        return _text(value, pa.int64(), pa.timestamp("us"))
+        text = _text(value, pa.int64(), pa.timestamp("us"))
+        return f"{text.replace(' ', 'T')}Z" if kind.tz else text
     return str(value)
 
 

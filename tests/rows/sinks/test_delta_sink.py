@@ -55,6 +55,13 @@ def test_columns_that_delta_does_not_hold_are_refused_by_name(kind: pa.DataType)
         DeltaSink("/lake", "/work").schema(pa.schema([("good", pa.int64()), ("bad", kind)]), None, "d")
 
 
+def test_a_column_to_sort_by_that_is_not_there_is_refused_by_name() -> None:
+    sink = DeltaSink("/lake", "/work", sort=("at",))
+    with pytest.raises(SchemaConflictError, match=r"column 'at' of dataset 'd'.*sorted by it"):
+        sink.schema(pa.schema([("id", pa.int64())]), None, "d")
+    assert sink.schema(pa.schema([("at", pa.int64())]), None, "d").names == ["at"]
+
+
 def test_times_are_held_in_microseconds_and_instants_in_utc() -> None:
     planned = pa.schema([("at", pa.timestamp("ms")), ("when", pa.timestamp("s", "Europe/Berlin"))])
     held = DeltaSink("/lake", "/work").schema(planned, None, "d")

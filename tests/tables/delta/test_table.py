@@ -610,6 +610,8 @@ def test_rows_are_found_by_the_statistics_of_files_that_were_written_for_the_tab
     writer.close()
     commit(disk, 1, *writer.data_files)
     assert table.count([(TOKEN, "u")]) == {(TOKEN, "u"): Count(2, 2)}
+    told = Path(disk.record.location, "_delta_log/00000000000000000001.json").read_text()
+    assert '"partitionValues":{"z":"1850-01-01T00:00:00.000999Z"}' in told, "another reader's zone is another one"
     for name, (_, some) in found.items():
         for value in some:
             assert disk.foreign.to_pyarrow_table(filters=[(name, "=", value)])[name].to_pylist() == [value]

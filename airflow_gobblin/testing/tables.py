@@ -624,6 +624,22 @@ class TableContract:
             following.carry_out()
         assert_rows(chain, row(1))
 
+    @pytest.mark.parametrize("act", [ForeignAct.ROLL_BACK, ForeignAct.DROP])
+    def test_a_table_that_was_set_back_or_dropped_between_look_and_commit_stops_by_name(
+        self, chain: _Chain, act: ForeignAct
+    ) -> None:
+        if act not in chain.bench.acts:
+            return
+        chain.publish(row(1))
+        chain.publish(row(2))
+        decided = chain.decide(row(3))
+        third = _Interrupted(chain.bench.table, 3, instead=lambda: chain.bench.act(act))
+        with pytest.raises(StepError, match="gone" if act is ForeignAct.DROP else "set back"):
+            decided.through(third).carry_out()
+        assert third.calls[:4] == ["look", "look", "commit", "look"]
+        if act is not ForeignAct.DROP:
+            assert_rows(chain, row(1))
+
     @pytest.mark.parametrize("anew", [False, True], ids=["dropped", "made anew"])
     def test_a_dropped_table_stops_by_name(self, chain: _Chain, anew: bool) -> None:
         chain.publish(row(1))

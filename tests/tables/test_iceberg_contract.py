@@ -1,4 +1,6 @@
-"""Iceberg tables keep the contract of tables, with real pyiceberg, in catalogs of three kinds: SQLite, PostgreSQL, REST."""
+"""Iceberg tables keep the contract of tables, with real pyiceberg, in catalogs of three kinds: SQLite, PostgreSQL, REST; on a
+disk and in an S3 server.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_gobblin.model.table import DataFile, TableTarget
+from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.tables.iceberg import IcebergTable
@@ -21,36 +24,29 @@ from airflow_gobblin.testing.files import write
 from airflow_gobblin.testing.tables import FOREIGN_ROW, SCHEMA, ForeignAct, Row, TableContract
 from tests.proofs import one_in
 from tests.services.iceberg_rest import IcebergRest
-
-
-class _Catalog:
-    """The one connection there is."""
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-
-    def uri(self, conn_id: str) -> str:
-        assert conn_id == "catalog"
-        return self._uri
+from tests.services.s3 import CONNECTION, S3Access, S3Server
 
 
 class IcebergBench:
-    """A table of a catalog, with its files on disk.
+    """A table of a catalog.
 
     :param uri: the connection to the catalog; by default it is on SQLite.
+    :param place: where its tables are if that is so, as a URL; by default on the disk.
+    :param store: the store that this is in.
     """
 
-    def __init__(self, root: Path, uri: str | None = None) -> None:
+    def __init__(self, root: Path, uri: str | None = None, place: str = "", store: S3Access | None = None) -> None:
         root.mkdir(parents=True)
-        self.table = IcebergTable("catalog", f"raw_{uuid.uuid4().hex}.orders")
-        warehouse = f"warehouse={quote(f'file://{root}/lake', safe='')}"
-        self.connections = _Catalog(uri or f"sqlite://{root}/catalog.db?{warehouse}")
+        self.table = IcebergTable("catalog", f"raw_{uuid.uuid4().hex}.orders", None if store is None else CONNECTION)
+        warehouse = f"warehouse={quote(place or f'file://{root}/lake', safe='')}"
+        of_store = {} if store is None else {CONNECTION: store.connection}
+        self.connections = SparkConnections({"catalog": uri or f"sqlite://{root}/catalog.db?{warehouse}"} | of_store)
         self.files = LocalFiles(root)
         self.acts = frozenset(ForeignAct)
         self.merges = True
 
     def stage(self, target: TableTarget, token: str, unit: str, rows: Sequence[Row], schema: pa.Schema) -> DataFile:
-        files = open_files(target.location)
+        files = open_files(target.location, self.connections)
         path = f"data/gobblin/{token}/a/{unit}-{uuid.uuid4().hex[:8]}/0.parquet"
         out = io.BytesIO()
         pq.write_table(pa.Table.from_pylist([*rows], schema), out)
@@ -94,6 +90,14 @@ class TestIcebergTable(TableContract):
     @pytest.fixture
     def new_bench(self, tmp_path: Path) -> Callable[[], IcebergBench]:
         return lambda: IcebergBench(tmp_path / uuid.uuid4().hex)
+
+
+@one_in(4)
+class TestIcebergTableInS3(TableContract):
+    @pytest.fixture
+    def new_bench(self, tmp_path: Path, versitygw: S3Server, bucket: str) -> Callable[[], IcebergBench]:
+        place = f"s3://{bucket}/lake"
+        return lambda: IcebergBench(tmp_path / uuid.uuid4().hex, place=place, store=versitygw.access)
 
 
 @one_in(4)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin import Pipeline
+from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.admin.views import dataset_detail
 from airflow_gobblin.errors import ConfigurationError, GobblinError, LostRaceError
 from airflow_gobblin.ingestion import Ingestion
@@ -23,6 +24,7 @@ from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.extract import missing_units
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.stage import Stage
 from airflow_gobblin.stages.functions import Frame
 from airflow_gobblin.stages.outputs import Output
@@ -31,7 +33,8 @@ from airflow_gobblin.testing import inprocess
 from airflow_gobblin.testing.memory_table import MemoryTableSink
 from tests.proofs import one_in
 from tests.protocol.rows import LineSink, RowSource, Table
-from tests.tables.formats import EACH, ON_A_DISK, formats
+from tests.services.s3 import CONNECTION, S3Server
+from tests.tables.formats import EACH, ON_A_DISK, format_of, formats
 from tests.tables.labs import TableLab, up_to
 
 pytestmark = one_in(2, "table_lab")
@@ -82,6 +85,28 @@ def test_a_backfill_that_replaces_and_a_rewind_take_units_out_by_one_commit(tabl
     assert lab.table_rows(URN) == first(4) + Counter(amended.row(n) for n in range(4, 12))
     lab.admin.rewind(URN, LongWatermark(0), "read it again")
     assert lab.table_rows(URN) == Counter()
+
+
+@pytest.mark.parametrize("form", ["delta on versitygw", "iceberg on versitygw", "postgres"])
+def test_the_workspace_may_be_in_an_object_store(
+    request: pytest.FixtureRequest, tmp_path: Path, versitygw: S3Server, bucket: str, form: str
+) -> None:
+    lab = TableLab(tmp_path / "none", format_of(form, tmp_path / "tables", request.getfixturevalue), A)
+    lab.connections = SparkConnections({**lab.format.uris, CONNECTION: versitygw.access.connection})
+    lab.declare(workspace=versitygw.access.url(f"{bucket}/work"))
+    lab.run(request=up_to(5))
+    opened, plan = lab.decide(A)
+    for pack in plan.packs:
+        execute_commit_steps(opened, plan, pack)
+    assert lab.table_rows(URN) == A.all_rows()
+    ann = Administration(lab.journal, lab.ingestion.sink.target, "ann", lab.connections)
+    ann.rewind(URN, LongWatermark(4), "read it again")
+    assert lab.table_rows(URN) == first(4)
+    lab.decide(A)
+    ann.abandon(URN, "not wanted")
+    lab.run()
+    assert lab.table_rows(URN) == A.all_rows()
+    assert not (tmp_path / "none").exists()
 
 
 def test_merged_rows_are_there_once_and_refuse_rewind_and_replace_by_name(table_lab: NewLab) -> None:

@@ -15,7 +15,7 @@ from airflow_gobblin.tables.commit import TableCommitStep
 from airflow_gobblin.tables.port import Change, Look
 from airflow_gobblin.testing import memory_table
 from airflow_gobblin.testing.memory_table import MemoryTable, _OpenMemoryTable
-from airflow_gobblin.testing.tables import TableContract, _Chain
+from airflow_gobblin.testing.tables import ForeignAct, TableContract, _Chain
 from tests.tables.test_memory_table import MemoryBench
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
@@ -167,6 +167,12 @@ NOTICED_BY: list[tuple[Mutate, Callable[[], object]]] = [
         lambda: SUITE.test_the_fence_of_a_slot_that_is_done_finds_the_whole(chain()),
     ),
     (the_rollback_is_not_seen, lambda: SUITE.test_a_table_that_was_set_back_stops_by_name(chain())),
+    (
+        commit_on_another_handle,
+        lambda: SUITE.test_a_table_that_was_set_back_or_dropped_between_look_and_commit_stops_by_name(
+            chain(), ForeignAct.ROLL_BACK
+        ),
+    ),
     (the_owner_is_not_looked_at, lambda: SUITE.test_a_table_of_another_dataset_stops_by_name(chain())),
     (the_form_is_not_looked_at, lambda: SUITE.test_columns_that_somebody_changed_stop_it_by_name(chain())),
     (the_id_is_not_looked_at, lambda: SUITE.test_a_dropped_table_stops_by_name(chain(), True)),

@@ -10,6 +10,7 @@ from airflow_gobblin.copy.checks import FileSetCheck
 from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import AnyConverter, ConnectedConverter, FileConverter
 from airflow_gobblin.copy.conversion.openpgp import Encrypt
+from airflow_gobblin.copy.filters import Rule
 from airflow_gobblin.copy.finders import DatasetFinder, Place, WholeTree
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
 from airflow_gobblin.copy.registering import Registration
@@ -51,8 +52,8 @@ class Mirror:
     :param workspace: the root of its own files, which are in `_gobblin/`: the target, or a folder above it in the same file
         system or bucket. By default the target.
     :param checksums: whether the SHA-256 of each file is taken when it is copied.
-    :param bandwidth: the most bytes a second that a run reads, shared evenly among the tasks that may run at once. `None`: no
-        limit. What a store copies by itself isn't counted.
+    :param bandwidth: the most bytes a second that a run reads, in planning and, shared evenly, in the tasks that may run at once.
+        `None`: no limit. What a store copies by itself isn't counted.
     :param split_above: files of more bytes, at least 16 MiB, are copied in equal parts of at most that size, each by a Spark task
         of its own, and joined in staging. `None`: each file is copied by one task.
     :param convert: what becomes of the files on the way, one after another: `(Gunzip(), Zstd())`. A converted file has the time
@@ -115,6 +116,9 @@ class Mirror:
             self._take_option(name, kind)
         for name in ("include", "exclude", "first"):
             self._check_patterns(name)
+        self._check_class("keep", Keep, "Keep('t')")
+        self._check_class("delete", Delete, "Delete(0.05)")
+        self._check_class("limits", RunLimits, "RunLimits(files=1000)")
         self._check_records("convert", (FileConverter, ConnectedConverter), "converters", "(Gunzip(),)")
         self._check_records("checks", (FileSetCheck,), "checks", "(AtLeastFiles(10),)")
         if self.register is not None:
@@ -149,6 +153,14 @@ class Mirror:
         patterns = getattr(self, name)
         if not isinstance(patterns, tuple) or not all(isinstance(one, str) for one in patterns):
             raise self._refused(f"{name}={patterns!r}", "it is no tuple of patterns", f"Write {name}=('**/*.jpg',).")
+        for one in patterns:
+            Rule(True, one)  # a malformed one is refused here
+
+    def _check_class(self, name: str, kind: type[Keep | Delete | RunLimits], example: str) -> None:
+        """Make sure that an option is of its class."""
+        given = getattr(self, name)
+        if not isinstance(given, kind) and not (given is None and kind is Delete):
+            raise self._refused(f"{name}={given!r}", f"it is no {kind.__name__}", f"Write {name}={example}.")
 
     def _check_records(self, name: str, ports: tuple[type, ...], what: str, example: str) -> None:
         """Make sure that an option is a tuple of registered records of some ports."""

@@ -23,7 +23,7 @@ import airflow_gobblin
 from airflow_gobblin.copy.checks import AtLeastFiles, FileSetCheck
 from airflow_gobblin.copy.conversion.converters import FileConverter, Gunzip
 from airflow_gobblin.copy.conversion.openpgp import CheckDetachedSignature, CheckSignature, Decrypt, Encrypt
-from airflow_gobblin.copy.finders import DatasetFinder, DatePartitions, WholeTree
+from airflow_gobblin.copy.finders import DatasetFinder, DatePartitions, NewestVersions, WholeTree
 from airflow_gobblin.copy.options import Keep
 from airflow_gobblin.copy.registering import HiveTable, Registration
 from airflow_gobblin.job import Work
@@ -102,6 +102,7 @@ SAMPLES: dict[Any, Any] = {
     IcebergSink: IcebergSink("lake_catalog", "raw.{dataset}", "/work", ("day(updated_at)",), storage="lake_s3"),
     Json: {"offsets": [1, 2.5, None, True]},
     Keep: Keep("pt", owner="ann", group=100, permission=0o640, folder_permission=0o750),
+    NewestVersions: NewestVersions("datasets", "%Y-%m-%d", 3),
     ParquetSink: ParquetSink("/lake"),
     PostgresSink: PostgresSink("warehouse", "raw.{dataset}", "/work", Merge(("id",), "changed_at")),
     Range: Range(LongWatermark(3), LongWatermark(7)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.options import Compare
+from airflow_gobblin.copy.transfer.bandwidth import Pace
 from airflow_gobblin.copy.transfer.streams import Block
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import SourceError, TargetError
@@ -27,6 +28,7 @@ class Comparison:
     :param source_folder: the folder in the source tree that the entries' paths are relative to.
     :param target_folder: the same in the target tree.
     :param step: the step, in ns, in which the target keeps times; 0: it keeps none that it is given, and must not be older.
+    :param pace: at which contents are read, of both trees together; `None`: as fast as it goes. That of `blocks` is their own.
     """
 
     compare: Compare
@@ -38,6 +40,7 @@ class Comparison:
     source_folder: str = "."
     target_folder: str = "."
     step: int = 1
+    pace: Pace | None = None
 
     def same(self, source: Entry, target: Entry) -> bool:
         """Return whether the target's file or link is like the source's."""
@@ -76,10 +79,11 @@ class Comparison:
             return one.digest() == self._content_of(target)
         if not source.inode and not target.inode and source.stamp and source.stamp == target.stamp:
             return True  # one ETag in two object stores
-        return _sha256(self.source, joined(self.source_folder, source.path), SourceError) == self._content_of(target)
+        at = joined(self.source_folder, source.path)
+        return _sha256(self.source, at, SourceError, self.pace) == self._content_of(target)
 
     def _content_of(self, target: Entry) -> bytes:
-        return _sha256(self.target, joined(self.target_folder, target.path), TargetError)
+        return _sha256(self.target, joined(self.target_folder, target.path), TargetError, self.pace)
 
 
 def same_time(source: Entry, target: Entry, step: int = 1) -> bool:
@@ -94,12 +98,14 @@ def _not_older(target: Entry, source: Entry) -> bool:
     return target.modified >= source.modified
 
 
-def _sha256(tree: Tree, path: str, error: type[SourceError | TargetError]) -> bytes:
+def _sha256(tree: Tree, path: str, error: type[SourceError | TargetError], pace: Pace | None) -> bytes:
     digest = hashlib.sha256()
     try:
         with tree.open(path) as file:
             while block := file.read(_BLOCK):
                 digest.update(block)
+                if pace is not None:
+                    pace.wait(len(block))
     except OSError as cause:
         raise error(
             operation="compare",

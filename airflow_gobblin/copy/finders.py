@@ -7,6 +7,7 @@ journal. Which set a file belongs to follows from its path alone, so no two of a
 from __future__ import annotations
 
 import posixpath
+import re
 import string
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from airflow_gobblin.copy.options import Compare, Existing, Keep
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.model.holds import Holds
-from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.wire import kind_of, record
 from airflow_gobblin.storage.files.base import contained
 
 DEFAULT_SET = "files"
@@ -259,14 +260,26 @@ class DatePartitions:
     def __post_init__(self) -> None:
         contained(self.partition)
         _zone(self.zone)
+        if self.days < 0:
+            raise _useless(
+                f"DatePartitions(days={self.days})", "it looks at no day", "Give 0 for today alone, or more."
+            )
+        hint = "Write a date, and perhaps the hour, in the codes of strftime: '%Y/%m/%d'."
+        if not _tells(self.partition, _EARLY, _LATER):
+            raise _useless(f"DatePartitions(partition={self.partition!r})", "it names no date", hint)
+        if _tells(self.partition, _EARLY, _MINUTES_LATER):
+            cause = "it names more than the hour, and only hours are looked back to"
+            raise _useless(f"DatePartitions(partition={self.partition!r})", cause, hint)
 
     def find(self, tree: Tree, mirror: str) -> Iterator[CopyableDataset]:
         """Yield a dataset for each stream."""
+        names = self.names(_now(_zone(self.zone)))
         for folder in _matching(tree, self.streams):
-            yield _Grouped(_urn(folder, mirror), tuple(self._sets(tree, folder, _urn(folder, mirror))))
+            urn = _urn(folder, mirror)
+            yield _Grouped(urn, tuple(self._sets(tree, folder, urn, names)))
 
-    def _sets(self, tree: Tree, folder: str, urn: str) -> Iterator[FileSet]:
-        for name in self.names(_now(_zone(self.zone))):
+    def _sets(self, tree: Tree, folder: str, urn: str, names: Sequence[str]) -> Iterator[FileSet]:
+        for name in names:
             path = joined(folder, name)
             found = tree.entry(path)
             if found is not None and found.kind is EntryKind.FOLDER:
@@ -274,9 +287,8 @@ class DatePartitions:
 
     def names(self, now: datetime) -> list[str]:
         """Return the paths of the partitions that are looked at, sorted."""
-        step = timedelta(hours=1) if "%H" in self.partition else timedelta(days=1)
-        times = (now - step * back for back in range(timedelta(days=self.days) // step + 1))
-        return sorted({time.strftime(self.partition) for time in times})
+        hours = range(24 * self.days + 1)
+        return sorted({(now - timedelta(hours=back)).strftime(self.partition) for back in hours})
 
 
 @record("newest_versions")
@@ -297,12 +309,12 @@ class NewestVersions:
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise ConfigurationError(
-                operation="use",
-                subject=f"NewestVersions(count={self.count})",
-                cause="it leaves no version",
-                hint="Give 1 for the newest alone, or more.",
-            )
+            subject = f"NewestVersions(count={self.count})"
+            raise _useless(subject, "it leaves no version", "Give 1 for the newest alone, or more.")
+        is_read = self._time(_EARLY.strftime(self.name)) is not None
+        if "/" in self.name or not is_read or not _tells(self.name, _EARLY, _LATER):
+            hint = "Write one name, without a slash, in the codes of strptime: '%Y-%m-%d'."
+            raise _useless(f"NewestVersions(name={self.name!r})", "the name of no folder tells a time by it", hint)
 
     def find(self, tree: Tree, mirror: str) -> Iterator[CopyableDataset]:
         """Yield a dataset for each folder that matches."""
@@ -315,7 +327,7 @@ class NewestVersions:
     def _time(self, name: str) -> datetime | None:
         try:
             return datetime.strptime(name, self.name).replace(tzinfo=UTC)
-        except ValueError:
+        except (ValueError, re.error):  # the latter where a code is in it twice
             return None
 
 
@@ -333,6 +345,7 @@ class Ready:
 
     def __post_init__(self) -> None:
         contained(self.marker)
+        kind_of(self.finder)
 
     def find(self, tree: Tree, mirror: str) -> Iterator[CopyableDataset]:
         """Yield every dataset of the other finder, with those of its file sets that are ready."""
@@ -375,6 +388,21 @@ def _matching(tree: Tree, pattern: str) -> Iterator[str]:
         elif rule.may_match_in(path):
             waiting.append(iter([*tree.folders(path)]))
             above.append(path)
+
+
+_EARLY, _LATER = datetime(2001, 2, 3, 4, 5, tzinfo=UTC), datetime(2012, 11, 26, 19, 38, tzinfo=UTC)
+_MINUTES_LATER = _EARLY.replace(minute=38, second=7, microsecond=9)
+"""Times to try out what names tell of them: the first two have nothing in common."""
+
+
+def _tells(name: str, one: datetime, other: datetime) -> bool:
+    """Return whether a name, in the codes of `strftime`, tells two times apart."""
+    return one.strftime(name) != other.strftime(name)
+
+
+def _useless(subject: str, cause: str, hint: str) -> ConfigurationError:
+    """Return the error that a finder would never find anything."""
+    return ConfigurationError(operation="use", subject=subject, cause=cause, hint=hint)
 
 
 def _urn(folder: str, mirror: str) -> str:

@@ -8,11 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.copy.conversion.converting import Converted, ConvertingOrigin, Naming, without_doubles
+from airflow_gobblin.copy.conversion.converting import (
+    Converted,
+    ConvertingOrigin,
+    Naming,
+    is_excluded,
+    without_doubles,
+)
 from airflow_gobblin.copy.entries import Entry, EntryKind, readable, shown
 from airflow_gobblin.copy.filters import Filter
 from airflow_gobblin.copy.finders import FileSet
 from airflow_gobblin.copy.options import Compare, Links
+from airflow_gobblin.copy.transfer.bandwidth import Pace, PacedOrigin
 from airflow_gobblin.copy.transfer.streams import TreeOrigin
 from airflow_gobblin.copy.trees import OWN_FOLDER, Tree, folders_of, joined, open_tree
 from airflow_gobblin.copy.work import CopyWork
@@ -59,6 +66,7 @@ class Sides:
     :param key_prefix: the start of the target's keys; `.` for none.
     :param origin: reads the source's files as they are converted.
     :param converted: the source's entries as the target will have them, if some have another name there.
+    :param pace: at which contents are read, if the mirror has a bandwidth.
     :param sources: how many of the source's files were listed by now, with their bytes.
     :param targets: how many of the target's files, of those that could come from the source.
     """
@@ -74,6 +82,7 @@ class Sides:
     key_prefix: str
     origin: ConvertingOrigin
     converted: Converted | None
+    pace: Pace | None = None
     sources: int = 0
     source_bytes: int = 0
     targets: int = 0
@@ -85,7 +94,9 @@ class Sides:
         source = open_tree(work.source, connections, work.links, work.keep)
         naming, by_content = Naming.of(work.convert, work.unpack), work.compare is Compare.CHECKSUM
         mine = dataset.source_folder
-        origin = ConvertingOrigin(TreeOrigin(source, mine), naming.chain, source, mine, connections)
+        plain, pace = TreeOrigin(source, mine), None if work.bandwidth is None else Pace(work.bandwidth)
+        paced = plain if pace is None else PacedOrigin(plain, pace)
+        origin = ConvertingOrigin(paced, naming.chain, source, mine, connections)
         converted = Converted(naming, work.unpack, source, mine, by_content, origin)
         return cls(
             work,
@@ -99,6 +110,7 @@ class Sides:
             (place and place.path.partition("/")[2]) or ".",
             origin,
             None if naming.changes_nothing else converted,
+            pace,
         )
 
     def roots(self) -> tuple[Entry, Entry | None]:
@@ -221,9 +233,15 @@ class Sides:
 
     def is_skipped(self, entry: Entry) -> bool:
         """Return whether something in the source is not copied because of what it is."""
+        if entry.kind is not EntryKind.LINK:
+            return entry.kind is EntryKind.OTHER
         has_links = self.on_disk and not self.on_server
-        is_link = entry.kind is EntryKind.LINK
-        return entry.kind is EntryKind.OTHER or (is_link and (self.work.links is Links.SKIP or not has_links))
+        return self.work.links is Links.SKIP or (self.work.links is Links.COPY and not has_links)
+
+    def cant_be_copied(self, entry: Entry) -> bool:
+        """Return whether something in the source is skipped although nobody asked for that."""
+        asked_for = is_excluded(entry) or (entry.kind is EntryKind.LINK and self.work.links is Links.SKIP)
+        return self.is_skipped(entry) and not asked_for
 
     def _check(self, entry: Entry) -> None:
         """Make sure that something can be copied.

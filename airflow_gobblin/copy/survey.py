@@ -95,6 +95,7 @@ class Survey:
     doomed: _Names = field(default_factory=_Names)
     not_kept: _Names = field(default_factory=_Names)
     not_writable: _Names = field(default_factory=_Names)
+    left_out: _Names = field(default_factory=_Names)
 
     @classmethod
     def of(cls, work: CopyWork, dataset: FileSet, files: Files, connections: Connections) -> Survey:
@@ -170,10 +171,14 @@ class Survey:
             mine,
             theirs,
             self.keeps.time,
+            self.sides.pace,
         )
 
     def _file(self, one: Difference, folder: _Open) -> Iterator[Act]:
         """Yield what has to be done about a file or link."""
+        source = one.source
+        if source is not None and source.kind is not EntryKind.FILE and self.sides.cant_be_copied(source):
+            self.left_out.add(one.path)
         if one.target is not None and self._is_left(one):
             folder.left = True
             yield from self._new_attributes(one)
@@ -355,6 +360,9 @@ class Survey:
 
         :raises DifferenceError: it must not be carried out.
         """
+        if self.left_out.count:
+            what = "not copied, as they are links, which the target can't have, or neither files nor folders"
+            log.warning("File set %r: %s: %s", self.dataset.urn, what, self.left_out)
         if self.not_kept.count:
             self._report_not_kept()
         if self.not_writable.count:

@@ -68,11 +68,13 @@ def run_units(
 def _copy(opened: OpenJob, plan: RunPlan, threads: int, tell: Callable[[Progress], None]) -> None:
     """Copy the missing units, several at once, and accept their results."""
     attempt, work, telling = uuid.uuid4().hex, opened.staging.work(plan.run), threading.Lock()
-    count = ProgressCount((unit.files, unit.bytes) for pack in plan.packs for _, unit in missing_units(opened, pack))
+    sizes = [(unit.files, unit.bytes) for pack in plan.packs for _, unit in missing_units(opened, pack)]
+    count, share = ProgressCount(sizes), 1 / max(1, min(threads, sum(files > 0 for files, _ in sizes)))
 
     def copy(one: tuple[Plan, WorkUnit]) -> None:
         of, unit = one
-        place = Attempt(attempt, opened.files, opened.staging.token_folder(of.token), opened.connections)
+        folder = opened.staging.token_folder(of.token)
+        place = Attempt(attempt, opened.files, folder, opened.connections, share=share)
         result = opened.staging.put_result(of.token, work.run(unit, of, place))
         if result.state is UnitState.SUCCESSFUL:
             with telling:

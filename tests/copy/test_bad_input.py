@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.copy.finders import EachFolder, Glob, WholeTree
+from airflow_gobblin.copy.finders import CopyableDataset, EachFolder, FileSet, Glob, WholeTree
 from airflow_gobblin.copy.options import Delete, Keep, Links
+from airflow_gobblin.copy.trees import Tree
 from airflow_gobblin.errors import ConfigurationError, GobblinError, SourceError
 from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.model.wire import record
 from airflow_gobblin.testing import inprocess
 from tests.copy.made_trees import NOBODY, open_folder, process_of_nobody
 from tests.copy.mirrors import Trees, content, statuses
@@ -251,6 +254,28 @@ def test_an_owner_that_cant_be_kept_and_has_to(trees: Trees) -> None:
     os.chown(trees.source / "b/other", 54321, NOBODY)
     strict = trees.using(keep=Keep("u", strict=True))
     process_of_nobody(lambda: fails(strict, "the user of file 'other'", "Operation not permitted"))
+
+
+@record("tests.owned")
+@dataclass(frozen=True)
+class Owned:
+    """Each folder is a dataset. The copies of `b` are to belong to somebody whom no host knows."""
+
+    def find(self, tree: Tree, mirror: str) -> Iterable[CopyableDataset]:
+        return map(_Owned, tree.folders())
+
+
+@dataclass(frozen=True)
+class _Owned:
+    urn: str
+
+    def file_sets(self, tree: Tree) -> list[FileSet]:
+        keep = Keep(owner="no-such-user") if self.urn == "b" else None
+        return [FileSet(self.urn, "files", self.urn, self.urn, keep=keep)]
+
+
+def test_an_owner_that_nobody_knows(trees: Trees) -> None:
+    fails(trees.using(datasets=Owned()), "this host knows no user 'no-such-user'", "Nothing was changed")
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])

@@ -6,20 +6,30 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airflow_gobblin.copy import bundles
+from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.finders import EachFolder
+from airflow_gobblin.copy.options import Compare, Existing
 from airflow_gobblin.copy.transfer import bandwidth
 from airflow_gobblin.copy.transfer.bandwidth import Pace
+from airflow_gobblin.copy.work import CopyWork
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.job import Attempt
 from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.work import UnitResult, WorkUnit
+from airflow_gobblin.run.here import run_here
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import _PackRun
 from airflow_gobblin.testing import inprocess
 from tests.copy.copies import Copying
+from tests.copy.hostile_archives import tar
 
 
 class Clock:
@@ -83,6 +93,39 @@ def test_threads_keep_it_together() -> None:
     with ThreadPoolExecutor(4) as pool:
         assert len([*pool.map(pace.wait, [5_000] * 8)]) == 8
     assert time.monotonic() - started >= 0.39
+
+
+def test_a_copy_without_spark_shares_it_among_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "source").mkdir()
+    for number in range(3):
+        (tmp_path / f"source/{number}").write_text("x")
+    shares: list[float] = []
+    run = CopyWork.run
+
+    def noting(self: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
+        shares.append(attempt.share)
+        return run(self, unit, plan, attempt)
+
+    monkeypatch.setattr(CopyWork, "run", noting)
+    monkeypatch.setattr(bundles, "MOST_FILES", 1)
+    for threads, share in ((2, 1 / 2), (8, 1 / 3)):
+        target = tmp_path / f"target{threads}"
+        opened = inprocess.open_job(Mirror("m", str(tmp_path / "source"), str(target), "unused", bandwidth=1000))
+        run_here(opened, RunRequest("r"), threads=threads, tell=lambda progress: None)
+        assert set(shares) == {share}
+        shares.clear()
+
+
+def test_what_planning_reads_keeps_to_it_too(tmp_path: Path, clock: Clock) -> None:
+    for side in ("source", "target"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "file").write_bytes(bytes(1_000_000))
+    (tmp_path / "source/archive.tar").write_bytes(tar(("a", bytes(500_000))))
+    options: dict[str, Any] = {"compare": Compare.CHECKSUM, "existing": Existing.UPDATE, "unpack": Unpack()}
+    mirror = Mirror("m", str(tmp_path / "source"), str(tmp_path / "target"), "unused", bandwidth=100_000, **options)
+    create_work_units(inprocess.open_job(mirror), RunRequest("r"))
+    archive = (tmp_path / "source/archive.tar").stat().st_size
+    assert clock.now == pytest.approx((2_000_000 + archive) / 100_000)
 
 
 def test_it_lets_something_through() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -100,8 +100,31 @@ def test_partitions_may_be_of_hours_months_and_other_zones() -> None:
         "month=2026-02",
         "month=2026-03",
     ]
+    for hour in ("%-H", "%I%p", "%k"):
+        assert len(DatePartitions(partition=f"%Y%m%d-{hour}", days=1).names(now)) == 25, "hours in other codes"
     with pytest.raises(ConfigurationError, match="time zone 'Mars'"):
         DatePartitions(zone="Mars")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: DatePartitions(days=-1), "it looks at no day"),
+        (lambda: DatePartitions(partition="latest"), "it names no date"),
+        (lambda: DatePartitions(partition="%Q"), "it names no date"),
+        (lambda: DatePartitions(partition="%Y/%m/%d/%H%M"), "it names more than the hour"),
+        (lambda: DatePartitions(partition="%s"), "it names more than the hour"),
+        (lambda: NewestVersions(name="%-d-%m-%Y"), "tells a time by it"),
+        (lambda: NewestVersions(name="%Y/%m"), "tells a time by it"),
+        (lambda: NewestVersions(name="%Y%Y"), "tells a time by it"),
+        (lambda: NewestVersions(name="100%"), "tells a time by it"),
+        (lambda: NewestVersions(name="v1"), "tells a time by it"),
+        (lambda: Ready(EachFolder), "not registered"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_finder_that_would_never_find_anything_is_refused(make: Callable[[], DatasetFinder], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        make()
 
 
 def test_the_newest_versions_are_file_sets(tmp_path: Path) -> None:

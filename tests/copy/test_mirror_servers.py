@@ -221,6 +221,9 @@ def test_a_file_without_a_size_or_a_page_that_is_no_index_is_an_error(http: Http
     http.without = ("Content-Length",)
     with pytest.raises(OSError, match="the server doesn't tell its size"):
         open_tree(http.url("photos")).entry("a/one")
+    http.without, http.sent = (), {"Content-Encoding": "gzip"}
+    with pytest.raises(OSError, match="its index page is compressed"):
+        [*open_tree(http.url("photos")).folders()]
     http.without = ("Content-Type",)
     with pytest.raises(NotADirectoryError, match="no index page"):
         [*open_tree(http.url("photos")).folders()]

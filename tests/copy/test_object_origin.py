@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from airflow_gobblin.copy.transfer.streams import Checksum
 from airflow_gobblin.copy.trees import open_tree
 from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.errors import SourceChangedError, SourceError
+from tests.copy.copies import Copying
 from tests.services.s3 import S3Access, S3Server
 from tests.services.s3_proxy import Fault, Proxy
 
@@ -104,6 +106,24 @@ def test_no_part_is_written_once_a_copy_has_failed(
         origin.copy_to_disk(entry, read_only, Checksum(False))
     os.close(read_only)
     assert origin._pool._work_queue.empty()
+
+
+def test_small_files_are_read_many_at_once(
+    store: Any, access: S3Access, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        store.pipe_file(f"{bucket}/tree/{number}", b"x")
+    (tmp_path / "target").mkdir()
+    copying = Copying(access.url(f"{bucket}/tree"), str(tmp_path / "target"), connections=access)
+    unit, all_of_them, read_part = copying.unit(), Barrier(8, timeout=30), ObjectTree.read_part
+
+    def meeting(tree: ObjectTree, path: str, start: int, end: int) -> tuple[bytes | memoryview, str]:
+        all_of_them.wait()  # each waits for the others
+        return read_part(tree, path, start, end)
+
+    monkeypatch.setattr(ObjectTree, "read_part", meeting)
+    result = copying.run(unit)
+    assert (result.why, len(result.files)) == ("", 8)
 
 
 def test_a_small_file_is_one_request(origin: ObjectOrigin, s3_proxy: Proxy) -> None:

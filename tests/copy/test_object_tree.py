@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -157,6 +158,20 @@ def test_a_page_that_fails_is_an_error(put: Callable[..., ObjectTree], monkeypat
         asked.clear()
         with pytest.raises(OSError, match="reduce your request rate"):
             assert [*tree.walk()]
+
+
+def test_several_folders_are_listed_at_once(put: Callable[..., ObjectTree], monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = put(*(f"{folder}/{number}" for folder in "abc" for number in range(5)))
+    in_pages_of(tree, 4, monkeypatch)
+    page, both = tree._page, Barrier(2, timeout=30)
+
+    def meeting(prefix: str, **arguments: Any) -> Any:
+        if prefix.endswith(("/a/", "/b/")) and not arguments:
+            both.wait()  # the first page of each waits for that of the other
+        return page(prefix, **arguments)
+
+    monkeypatch.setattr(tree, "_page", meeting)
+    assert len([*tree.walk()]) == 3 + 3 * 5
 
 
 def test_folders_that_are_not_entered_are_not_listed(

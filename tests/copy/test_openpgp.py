@@ -403,8 +403,10 @@ def test_a_mirror_decrypts_what_is_well_and_leaves_the_rest_unpublished(
     for path in ("a/one.gpg", "b/one.gpg", "b/two.gpg"):
         trees.write(path).write_bytes(good)
     trees.write("b/two.gpg").write_bytes(people.bo.encrypted(b"unsigned", people.ann))
+    trees.write("c/one.gpg").write_bytes(people.bo.encrypted(b"to another key", people.eve, sign=True))
     reports = run(trees, keys, convert=(Decrypt("ann", (people.bo.fingerprint,)),))
-    assert statuses(reports) == {A: "committed", B: "failed"}
+    assert statuses(reports) == {A: "committed", B: "failed", "c#files": "failed"}
+    assert "c/one.gpg': OpenPgpError: the connection has no private key for it" in reports["c#files"].text
     assert f"can't convert file '{trees.source}/b/two.gpg': OpenPgpError: it isn't signed" in reports[B].text
     assert files(trees.target) == {"a/one": b"the content"}
     os.rmdir(homes)  # it is empty

@@ -103,10 +103,25 @@ def test_objects_are_compared_with_files_of_a_disk(bucket: Bucket) -> None:
     assert copied(bucket.down(existing=Existing.UPDATE, compare=Compare.CHECKSUM)) == ["e"]
 
 
-def test_links_and_names_that_a_bucket_cannot_have_are_left_out_or_named(bucket: Bucket) -> None:
+def test_links_and_names_that_a_bucket_cannot_have_are_left_out_or_named(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
     bucket.write({"a": "x"})
     (bucket.folder / "link").symlink_to("a")
+    assert copied(bucket.up()) == ["a"]
+    assert caplog.messages == [], "that is what was asked for"
+    os.mkfifo(bucket.folder / "pipe")
     assert copied(bucket.up(links=Links.COPY)) == ["a"]
+    (told,) = caplog.messages
+    assert told.startswith("File set 'm#files': not copied, as they are links")
+    assert told.endswith(": 'link', 'pipe'")
+    assert copied(bucket.up(links=Links.FOLLOW)) == ["a", "link"]
+    (bucket.folder / "out").symlink_to("/etc/passwd")
+    with pytest.raises(
+        DifferenceError, match=r"'out' of file set .* a link to '/etc/passwd', which is missing, out of"
+    ):
+        bucket.up(links=Links.FOLLOW)
+    (bucket.folder / "out").unlink()
     bucket.write({"\udcff": "x"})
     with pytest.raises(DifferenceError, match=r"'\\\\xff' of file set 'm#files': the target can't have this name"):
         bucket.up()

@@ -23,7 +23,8 @@ class HttpServer:
     :param refused: the status that it answers with, by the start of a path. :param redirected: where it leads to, likewise.
     :param asked: the requests that it got. :param authorization: the header that it wants, if it wants one.
     :param user: login and password of the connection. :param extra: of the connection.
-    :param without: the headers that it doesn't send. :param cut: the number of bytes after which it breaks off, if it does.
+    :param without: the headers that it doesn't send. :param sent: those that it sends besides.
+    :param cut: the number of bytes after which it breaks off, if it does.
     """
 
     folder: Path
@@ -35,6 +36,7 @@ class HttpServer:
     user: str = ""
     extra: str = ""
     without: tuple[str, ...] = ()
+    sent: dict[str, str] = field(default_factory=dict)
     cut: int = 0
 
     def uri(self, _conn_id: str) -> str:
@@ -77,6 +79,11 @@ class _Handler(SimpleHTTPRequestHandler):
     def send_header(self, keyword: str, value: str) -> None:
         if keyword.title() not in self._wanted.without:
             super().send_header(keyword, value)
+
+    def end_headers(self) -> None:
+        for keyword, value in self._wanted.sent.items():
+            self.send_header(keyword, value)
+        super().end_headers()
 
     def copyfile(self, source: Any, outputfile: Any) -> None:
         if self._wanted.cut:

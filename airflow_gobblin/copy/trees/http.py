@@ -34,6 +34,7 @@ _NS = 1_000_000_000
 _MOST_OF_A_PAGE = 64 << 20
 _ERRORS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 410: errno.ENOENT}
 _NO_HEAD = (405, 501)
+_PLAIN = "identity"
 
 
 class HttpTree:
@@ -86,6 +87,8 @@ class HttpTree:
         with self._asked("GET", folder, folder=True) as answer:
             if "html" not in answer.headers.get("Content-Type", ""):
                 raise NotADirectoryError(errno.ENOTDIR, "the server has no index page there", folder)
+            if answer.headers.get("Content-Encoding", _PLAIN) != _PLAIN:  # it would seem to link to nothing
+                raise OSError(errno.EIO, "its index page is compressed, though it was asked not to be", folder)
             page = answer.raw.read(_MOST_OF_A_PAGE + 1)
             if len(page) > _MOST_OF_A_PAGE:
                 raise OSError(errno.EFBIG, f"its index page has more than {_MOST_OF_A_PAGE} bytes", folder)

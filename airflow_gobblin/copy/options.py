@@ -25,6 +25,10 @@ LETTERS = {
 """What `Keep` keeps, by DistCp's letters; the last one is only reported, as WebHDFS sets none."""
 
 
+_NOBODY = 0xFFFFFFFF
+"""The number by which the kernel is told to leave an owner as it is."""
+
+
 class Compare(StrEnum):
     """When a file of the target counts as unchanged."""
 
@@ -108,6 +112,15 @@ class Keep:
                     subject=f"Keep({name}={bits!r})",
                     cause="it is no permission",
                     hint="Write it in octal digits, such as 0o640.",
+                )
+        for name in ("owner", "group"):
+            one = getattr(self, name)
+            if one == "" or isinstance(one, bool) or (isinstance(one, int) and not 0 <= one < _NOBODY):
+                raise ConfigurationError(
+                    operation="use",
+                    subject=f"Keep({name}={one!r})",
+                    cause=f"no {'user' if name == 'owner' else name} has it",
+                    hint="Give a name, or on a disk a number.",
                 )
         wrong = next((letter for letter in self.letters if letter not in LETTERS), None)
         if wrong is not None or len({*self.letters}) != len(self.letters):

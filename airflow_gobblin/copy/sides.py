@@ -315,17 +315,25 @@ def _relative(entry: Entry, skip: int) -> Entry:
 def source_root(source: Tree, dataset: FileSet) -> Entry:
     """Return the folder of a file set in the source.
 
-    :raises SourceError: it isn't there, or can't be looked at.
+    :raises SourceError: it isn't there, is reached by a link that isn't followed, or can't be looked at.
     """
     folder = dataset.source_folder
     try:
         root = source.entry(folder)
+        above = folders_of(folder) if root is not None and root.inode else ()  # object stores have no links
+        linked = next((path for path in above if _is_link(source.entry(path))), None)
     except OSError as error:
         raise _unlisted(source, dataset, readable(error), SourceError) from error
+    if linked is not None:
+        raise _unlisted(source, dataset, f"{shown(linked)!r} is a link, which isn't followed", SourceError)
     if root is None or root.kind is not EntryKind.FOLDER:
         cause = "no folder is there" if folder == "." else f"there is no folder {shown(folder)!r}"
         raise _unlisted(source, dataset, cause, SourceError)
     return root
+
+
+def _is_link(entry: Entry | None) -> bool:
+    return entry is not None and entry.kind is EntryKind.LINK
 
 
 def _unlisted(

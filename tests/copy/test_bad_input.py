@@ -8,11 +8,13 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.copy.finders import CopyableDataset, EachFolder, FileSet, Glob, WholeTree
+from airflow_gobblin.copy import finders
+from airflow_gobblin.copy.finders import CopyableDataset, DatePartitions, EachFolder, FileSet, Glob, WholeTree
 from airflow_gobblin.copy.options import Delete, Keep, Links
 from airflow_gobblin.copy.trees import Tree
 from airflow_gobblin.errors import ConfigurationError, GobblinError, SourceError
@@ -106,6 +108,26 @@ def test_a_link_that_leads_nowhere_or_out_of_the_source(trees: Trees) -> None:
     fails(trees, "'link' of file set 'b#files'", "a link to '/etc/passwd'")
     (trees.source / "b/link").unlink()
     heals(trees)
+
+
+@pytest.mark.parametrize("links", [Links.SKIP, Links.FOLLOW])
+def test_a_file_set_behind_a_link_that_is_not_followed(
+    trees: Trees, links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a year of partitions that lies on another disk."""
+    outside, day = trees.folder / "another", "2026/03/01"
+    monkeypatch.setattr(finders, "_now", datetime(2026, 3, 1, tzinfo=UTC).astimezone)
+    trees.write(f"a/{day}/other")
+    trees.write(f"{day[5:]}/other", at=outside)
+    (trees.source / "b" / day[:4]).symlink_to(outside)
+    reports = trees.using(datasets=DatePartitions(days=0), links=links).run()
+    assert statuses(reports) == {f"a#{day}": "committed", f"b#{day}": "failed"}
+    assert f"'b/{day[:4]}' is a link, which isn't followed" in reports[f"b#{day}"].text
+    (trees.source / "b" / day[:4]).unlink()
+    outside.rename(trees.source / "years")
+    (trees.source / "b" / day[:4]).symlink_to("../years")
+    reports = trees.using(datasets=DatePartitions(days=0), links=Links.FOLLOW).run()
+    assert statuses(reports) == {f"a#{day}": "idle", f"b#{day}": "committed"}
 
 
 # The target

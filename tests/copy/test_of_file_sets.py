@@ -222,3 +222,8 @@ def test_an_owner_that_nobody_knows_is_named(tmp_path: Path) -> None:
     assert "this host knows no group 'no-such-group'" in report.text
     with pytest.raises(ConfigurationError, match="it is no permission"):
         Keep(permission=0o17777)
+    for odd in (-1, 0xFFFFFFFF, "", True):
+        with pytest.raises(ConfigurationError, match="no user has it"):
+            Keep(owner=odd)
+        with pytest.raises(ConfigurationError, match="no group has it"):
+            Keep(group=odd)

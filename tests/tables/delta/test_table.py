@@ -568,11 +568,13 @@ def test_names_that_delta_can_not_hold_are_refused(names: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize(
-    "field", [PartitionField("at", "bucket", 4), PartitionField("gone"), PartitionField("blob")], ids=str
+    "field",
+    [PartitionField("at", "bucket", 4), PartitionField("gone"), PartitionField("blob"), PartitionField("price")],
+    ids=str,
 )
 def test_partitions_that_delta_lacks_are_refused_by_column(disk: Place, field: PartitionField) -> None:
     with pytest.raises(SchemaConflictError, match=f"column '{field.column}'"):
-        disk.made((field,), SCHEMA.append(pa.field("blob", pa.binary())))
+        disk.made((field,), pa.schema([*SCHEMA, ("blob", pa.binary()), ("price", pa.decimal128(9, 2))]))
     assert disk.open().look(OWNER).id == ""
 
 

@@ -9,7 +9,7 @@ from airflow_gobblin.copy.bundles import LEAST_PART
 from airflow_gobblin.copy.checks import FileSetCheck
 from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import AnyConverter, ConnectedConverter, FileConverter
-from airflow_gobblin.copy.conversion.openpgp import Encrypt
+from airflow_gobblin.copy.conversion.openpgp import gives_other_bytes
 from airflow_gobblin.copy.filters import Rule
 from airflow_gobblin.copy.finders import DatasetFinder, Place, WholeTree
 from airflow_gobblin.copy.options import Compare, Delete, Existing, Keep, Links
@@ -128,7 +128,7 @@ class Mirror:
             wire.kind_of(self.register)
         if self.place:
             Place(self.place)
-        if self.compare is Compare.CHECKSUM and any(isinstance(one, Encrypt) for one in self.convert):
+        if self.compare is Compare.CHECKSUM and gives_other_bytes(self.convert):
             cause = "an encryption has other bytes each time, so every file would be copied in every run"
             raise self._refused("compare=Compare.CHECKSUM", cause, "Compare by size and time.")
         if self.unpack is not None:

@@ -8,8 +8,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.copy.bundles import bundled, units_of
+from airflow_gobblin.copy.conversion.openpgp import gives_other_bytes
 from airflow_gobblin.copy.entries import shown
 from airflow_gobblin.copy.finders import FileSet, Place, file_sets_of
+from airflow_gobblin.copy.options import Compare
 from airflow_gobblin.copy.sides import filter_of
 from airflow_gobblin.copy.survey import Survey
 from airflow_gobblin.copy.trees import open_tree
@@ -66,6 +68,13 @@ def plan_copy(
 
     Whatever forbids the plan raises at the end of its units at the latest, and nothing of it is carried out.
     """
+    if work.compare is Compare.CHECKSUM and gives_other_bytes(work.convert):
+        raise ConfigurationError(
+            operation="mirror",
+            subject=f"file set {dataset.urn!r}",
+            cause="it is compared by contents, and an encryption has other bytes each time",
+            hint="Let its finder compare it by size and time. Nothing was changed.",
+        )
     survey = Survey.of(work, dataset, files, connections)
     survey.check_keep()
     units = units_of(bundled(survey.acts(), work.split_above), dataset.urn)

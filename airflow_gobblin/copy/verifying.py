@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.copy.bundles import CopyFile, Doomed, FolderEntry, NewAttributes
 from airflow_gobblin.copy.comparing import Comparison
+from airflow_gobblin.copy.conversion.openpgp import gives_other_bytes
 from airflow_gobblin.copy.entries import Entry, shown
 from airflow_gobblin.copy.options import Compare, Delete, Existing
 from airflow_gobblin.copy.owners import settable
@@ -31,7 +32,8 @@ def verify_copy(
     work: CopyWork, dataset: FileSet, files: Files, connections: Connections, *, content: bool
 ) -> Iterator[Deviation]:
     """Yield everything in a file set's folder of the target that isn't as in the source. See `job.VerifiedWork`."""
-    compare = Compare.CHECKSUM if content else Compare.SIZE_AND_TIME
+    by_content = content and not gives_other_bytes(work.convert)
+    compare = Compare.CHECKSUM if by_content else Compare.SIZE_AND_TIME
     delete = None if work.delete is None else Delete(1)
     wanted = replace(work, compare=compare, existing=Existing.UPDATE, delete=delete)
     survey = Survey.of(wanted, dataset, files, connections)

@@ -10,20 +10,27 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.copy.conversion import gpg
 from airflow_gobblin.copy.conversion.archives import Unpack
 from airflow_gobblin.copy.conversion.converters import ConnectedConverter, Gunzip
 from airflow_gobblin.copy.conversion.openpgp import CheckDetachedSignature, CheckSignature, Decrypt, Encrypt
 from airflow_gobblin.copy.finders import EachFolder
+from airflow_gobblin.copy.options import Compare
+from airflow_gobblin.copy.planning import find_file_sets, plan_copy
+from airflow_gobblin.copy.verifying import verify_copy
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.job import WorkRequest
 from airflow_gobblin.mirror import Mirror
+from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.testing import inprocess
 from tests.copy.hostile_archives import GOOD
 from tests.copy.mirrors import Trees, content, statuses
@@ -432,6 +439,22 @@ def test_a_mirror_encrypts_and_another_one_decrypts(people: People, keys: Keys, 
     )
     assert statuses(dict(inprocess.run(inprocess.open_job(back, keys)))) == {"back#files": "committed"}
     assert files(trees.folder / "back") == {"a/one": b"a/one"}
+
+
+def test_what_is_encrypted_is_compared_by_time(people: People, keys: Keys, trees: Trees) -> None:
+    trees.write("a/one")
+    encrypt = (Encrypt("bo", (people.ann.fingerprint,)),)
+    assert statuses(run(trees, keys, convert=encrypt)) == {A: "committed"}
+    work = Mirror("photos", str(trees.source), str(trees.target), "unused", EachFolder(), convert=encrypt).work
+    target, connections = LocalFiles(trees.target), GuardedConnections(keys)
+    (found,) = find_file_sets(work, connections)
+    assert [*verify_copy(work, found, target, connections, content=True)] == []
+    os.utime(trees.target / "a/one.gpg", (1, 1))
+    (differing,) = verify_copy(work, found, target, connections, content=True)
+    assert (differing.path, differing.detail) == ("a/one.gpg", "its time is not the source's")
+    own = replace(found, compare=Compare.CHECKSUM)
+    with pytest.raises(ConfigurationError, match="compared by contents, and an encryption has other bytes each time"):
+        plan_copy(work.of(own), own, {}, WorkRequest(datetime.now(UTC)), target, connections)
 
 
 def test_a_message_that_becomes_too_much_is_refused(people: People, keys: Keys, trees: Trees) -> None:

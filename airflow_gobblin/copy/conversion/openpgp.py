@@ -7,6 +7,7 @@ and private ones, one after another.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -168,6 +169,11 @@ class Encrypt:
         from airflow_gobblin.copy.conversion.gpg import Gpg
 
         return Gpg.of(self, connections).encrypting(self.to, self.sign_by)
+
+
+def gives_other_bytes(converters: Iterable[object]) -> bool:
+    """Return whether a file gets other bytes each time that it is converted, so that contents tell nothing."""
+    return any(isinstance(one, Encrypt) for one in converters)
 
 
 def _take_fingerprints(converter: object, name: str, *, needed: bool = False) -> None:

@@ -98,7 +98,7 @@ def _mirror(args: Namespace) -> Mirror:
         journal=args.journal or f"{workspace.rstrip('/')}/{ROOT}/{_journal(name)}",
         include=tuple(args.include),
         exclude=tuple(args.exclude),
-        filter_file=args.filter_file,
+        filter_file=_place(args.filter_file) if args.filter_file else "",
         compare=args.compare,
         existing=args.existing,
         delete=None if args.delete is None else Delete(args.delete),

@@ -84,6 +84,9 @@ def test_options_are_those_of_a_mirror(source: Path, tmp_path: Path) -> None:
     assert done.status == 0, done.err
     assert (done.json[0]["replaced"], done.json[0]["deleted"]) == (1, 1)
     assert set(content(tmp_path / "target")) == {"top", "deep", "deep/er", "deep/er/file"}
+    write(tmp_path / "rules", "- *.tmp\n- deep/er/**\n")
+    assert copy("source", "filtered", "--filter-file", "rules").status == 0
+    assert set(content(tmp_path / "filtered")) == {"top"}
 
 
 def test_files_are_converted_and_archives_unpacked(source: Path, tmp_path: Path) -> None:

@@ -394,6 +394,12 @@ class History:
         """The table that its newest slot with one committed to, or was shut out of."""
         return next((slot.decision.table for slot in self.newest_first if slot.decision.table is not None), None)
 
+    @property
+    def reads_table(self) -> bool:
+        """Whether its rows are in a table. A dataset that was dropped may have been published anew as files."""
+        newest = max((ref.slot for ref in self.state.live if ref.channel == ROWS), default=None)
+        return self.table is not None and (newest is None or self.table_of(newest) is not None)
+
     def mark_before(self, number: int, table: str) -> Mark | None:
         """Return the mark that a table must have before a slot commits to it: of the newest earlier slot that did, or was shut
         out there.
@@ -421,9 +427,12 @@ class History:
 
     def is_in_table(self, ref: UnitRef) -> bool:
         """Return whether the rows of a live unit are in a table; those of other channels of a stage are files."""
-        trimmed = self.trimmed[ref.slot - 1] if ref.slot <= len(self.trimmed) else None
-        table = self.slot(ref.slot).decision.table if trimmed is None else trimmed.table
-        return ref.channel == ROWS and table is not None
+        return ref.channel == ROWS and self.table_of(ref.slot) is not None
+
+    def table_of(self, slot: int) -> TableTarget | None:
+        """Return the table that the rows of a slot went to; `None`: they are in files."""
+        trimmed = self.trimmed[slot - 1] if slot <= len(self.trimmed) else None
+        return self.slot(slot).decision.table if trimmed is None else trimmed.table
 
     def table_units(self, units: Iterable[UnitRef]) -> tuple[TableUnit, ...]:
         """Return what live units are in their table; those without files aren't there."""

@@ -402,7 +402,7 @@ class Journal:
         schema = _dead_letter_schema() if dead_letters else history.state.schema_of(channel)
         if channel != ROWS and schema is None:
             raise _without_channel(urn, channel, history)
-        in_table = history.table is not None and channel == ROWS and not dead_letters
+        in_table = history.reads_table and channel == ROWS and not dead_letters
         if version is not None:
             if in_table:
                 return self._read_table(history, schema, table_slot(version, history, seals, newest))

@@ -10,15 +10,16 @@ from datetime import datetime
 
 from airflow_gobblin.commit.preconditions import check_goes_on, stood_for
 from airflow_gobblin.errors import ConfigurationError, GobblinError
-from airflow_gobblin.job import BatchedJob, DatasetLike, WorkPlan, WorkRequest
+from airflow_gobblin.job import BatchedJob, DatasetLike, TabledWork, Work, WorkPlan, WorkRequest
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.batch import HeldBatch
+from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.plan import DatasetNote, Plan
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.status import Status
-from airflow_gobblin.model.table import Owner
+from airflow_gobblin.model.table import Owner, TableRecord
 from airflow_gobblin.model.work import WorkUnit
 from airflow_gobblin.run import reports
 from airflow_gobblin.run.backfill import Backfill, plan_backfill
@@ -46,6 +47,7 @@ def plan_dataset(
         return DatasetNote(urn, Status.COMMITTED, f"already committed in {reports.said(answer)}")
     check_goes_on(history)
     _check_holds(dataset, history)
+    _check_place(opened.job.work, dataset, history)
     _check_provenance(dataset, history.state, planning)
     backfill = _backfill(opened, dataset, history, planning) if request.backfill else None
     if backfill is not None and not backfill.ranges:
@@ -73,6 +75,28 @@ def _check_holds(dataset: DatasetLike, history: History) -> None:
             cause=f"what is published of it holds {other.what}, and this run would publish {dataset.holds.what}",
             hint="Go back to the former kind; or publish it under another URN; or drop the dataset, with its files.",
         )
+
+
+def _check_place(work: Work, dataset: DatasetLike, history: History) -> None:
+    """Check that what is published of a dataset and what is planned are both files, or both in a table."""
+    table = work.table_of(dataset) if isinstance(work, TabledWork) else None
+    slots = {ref.slot for ref, unit in history.state.live.items() if unit.files and ref.channel == ROWS}
+    elsewhere = (slot for slot in slots if (history.table_of(slot) is None) is not (table is None))
+    slot = next(elsewhere, None)
+    if slot is None:
+        return
+    before = history.table_of(slot)
+    former, planned = _told(None if before is None else before.table), _told(table)
+    raise ConfigurationError(
+        operation="plan",
+        subject=f"dataset {dataset.urn!r}",
+        cause=f"its rows are in {former}, and those of this run would be in {planned}",
+        hint="Go back to the former sink; or publish it under another name; or drop the dataset, with its files.",
+    )
+
+
+def _told(table: TableRecord | None) -> str:
+    return "files" if table is None else table.name
 
 
 def _check_provenance(dataset: DatasetLike, state: DatasetState, planning: Planning) -> None:

@@ -274,6 +274,29 @@ def test_a_pending_commit_is_shown_with_its_status(table_lab: NewLab) -> None:
     assert [step.status for step in shown.steps if step.step == "table_commit_step"] == [StepStatus.TODO]
 
 
+@formats("memory", "delta")
+def test_a_dataset_does_not_move_between_a_table_and_files_until_it_is_dropped(table_lab: NewLab) -> None:
+    lab = table_lab(A)
+    lab.run(request=up_to(5))
+    tabled, files = lab.ingestion, replace(lab.ingestion, sink=LineSink(str(lab.folder)))
+    lab.ingestion = files
+    report = lab.run()[URN]
+    assert report.status == "failed"
+    assert report.detail.endswith("drop the dataset, with its files.")
+    former = lab.journal.history(URN).table
+    assert former is not None
+    assert f"its rows are in {former.table.name}, and those of this run would be in files" in report.detail
+    assert lab.journal.read_dataset(URN).table is not None
+    lab.admin.drop(URN, "its rows are to be files")
+    assert lab.run()[URN].rows == 12
+    assert lab.reopened().read_dataset(URN).rows == 12
+    lab.ingestion = tabled
+    report = lab.run(replace(A, rows=16))[URN]
+    assert report.status == "failed"
+    assert "its rows are in files, and those of this run would be in" in report.detail
+    assert "or publish it under another name; or drop the dataset, with its files" in report.detail
+
+
 def test_a_stage_refuses_a_table_that_merges(tmp_path: Path) -> None:
     sink = MemoryTableSink(str(tmp_path), "{dataset}", merge=True)
     with pytest.raises(ConfigurationError, match="merges rows by their key"):

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pendulum
 import pytest
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronDataIntervalTimetable, DeltaDataIntervalTimetable
+from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 
@@ -196,6 +197,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Pipeline("p", (raw(), stage("one", OptionalInput(raw()["flights"]))), JOURNAL),
         "stage 'one' waits for nothing that it reads",
     ),
+    "an input that is never close enough": (
+        lambda: OptionalInput(raw()["flights"], timedelta(hours=-1)),
+        "optional input 'raw/flights': it may be at most -1 day, 23:00:00 behind, which is never",
+    ),
     "a diamond with an optional input": (
         lambda: Pipeline(
             "p",
@@ -306,14 +311,37 @@ def test_without_a_schedule_stages_are_only_woken() -> None:
     assert awaited(dags["flights.report"]) == {"gobblin://joined/_versions", "gobblin://counted/_versions"}
 
 
+def test_by_assets_ingestions_run_and_stages_are_only_woken_by_what_they_read() -> None:
+    for assets in (Asset("feed"), [Asset("feed")]):
+        dags = {dag.dag_id: dag for dag in flights().dags(schedule=assets, start_date=START)}
+        assert isinstance(dags["flights.raw"].timetable, AssetTriggeredTimetable)
+        assert not isinstance(dags["flights.report"].timetable, AssetOrTimeSchedule)
+        assert awaited(dags["flights.report"]) == {"gobblin://joined/_versions", "gobblin://counted/_versions"}
+
+
+def test_by_assets_and_times_stages_run_by_the_times_too() -> None:
+    schedule = AssetOrTimeSchedule(timetable=CronDataIntervalTimetable("@daily", "UTC"), assets=[Asset("feed")])
+    dags = {dag.dag_id: dag for dag in flights().dags(schedule=schedule, start_date=START)}
+    assert dags["flights.raw"].timetable is schedule
+    assert woken(dags["flights.joined"]) == {"gobblin://raw/_versions"}
+
+
+def test_a_period_has_data_intervals() -> None:
+    dags = flights().dags(schedule=timedelta(hours=3), start_date=START)
+    assert isinstance(dags[0].timetable, DeltaDataIntervalTimetable)
+    assert isinstance(dags[1].timetable, AssetOrTimeSchedule)
+    assert dags[1].timetable.timetable is dags[0].timetable
+
+
 def test_stages_that_wait_for_several_ingestions_need_a_schedule() -> None:
     one, other = raw("raw"), raw("rates", "/lake/rates")
     first, second = stage("first", one["flights"]), stage("second", other["flights"])
     jobs = (one, other, first, second, stage("both", first, second))
-    with pytest.raises(
-        ConfigurationError, match="stage 'both' waits for 'rates' and 'raw', which seal no version in common"
-    ):
-        Pipeline("flights", jobs, JOURNAL).dags(schedule=None, start_date=START)
+    for schedule in (None, Asset("feed")):
+        with pytest.raises(
+            ConfigurationError, match="stage 'both' waits for 'rates' and 'raw', which seal no version in common"
+        ):
+            Pipeline("flights", jobs, JOURNAL).dags(schedule=schedule, start_date=START)
     late = stage("late", first, OptionalInput(second))
     assert Pipeline("flights", (*jobs[:-1], late), JOURNAL).dags(schedule=None, start_date=START)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, AssetAny, AssetOrTimeSchedule, CronDataIntervalTimetable
+from airflow.sdk import DAG, AssetAny, AssetOrTimeSchedule, CronDataIntervalTimetable, DeltaDataIntervalTimetable
+from airflow.sdk.definitions.asset import BaseAsset
+from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.events.assets import versions_asset
@@ -71,16 +75,16 @@ class Pipeline:
         """Return a DAG for each job, `<pipeline>.<job>`. Ingestions run by the schedule, and seal the ends of its intervals as
         versions. A stage is woken by what it reads, and by time all the same: no event is needed for it to go on.
 
-        :param schedule: a cron expression, or a timetable with data intervals, by which stages run, too; by cron half an interval
-            later than ingestions. `None`: an ingestion runs when it is triggered,
-            and seals that moment as a version, and stages are only woken.
+        :param schedule: a cron expression, a period, or a timetable with data intervals, by which stages run, too; by cron half
+            an interval later than ingestions. `None`, or assets: an ingestion runs when it is triggered, and seals that moment as
+            a version, and stages are only woken.
         :param spark: how its tasks are submitted to Spark.
         :param arguments: other arguments of each `DAG`, for example `default_args`.
         :raises ConfigurationError: there is no schedule, and a stage waits for several ingestions: they share no version.
         """
-        if schedule is None:
+        timetable = _with_intervals(schedule)
+        if timetable is None or _is_of_assets(timetable):
             check_one_source(self.name, self.bound)
-        timetable = CronDataIntervalTimetable(schedule, "UTC") if isinstance(schedule, str) else schedule
         given = {"catchup": False, "max_active_runs": 1, "start_date": start_date, **arguments}
         dags = []
         for job in self.bound:
@@ -91,6 +95,20 @@ class Pipeline:
         return tuple(dags)
 
 
+def _with_intervals(schedule: Any) -> Any:
+    """Return a schedule with data intervals, also if Airflow is configured to give cron expressions and periods none."""
+    if isinstance(schedule, str):
+        return CronDataIntervalTimetable(schedule, "UTC")
+    return DeltaDataIntervalTimetable(schedule) if isinstance(schedule, timedelta) else schedule
+
+
+def _is_of_assets(schedule: Any) -> bool:
+    """Return whether a schedule has assets, and no times."""
+    if isinstance(schedule, AssetTriggeredTimetable):
+        return not isinstance(schedule, AssetOrTimeSchedule)
+    return isinstance(schedule, BaseAsset | Collection)
+
+
 def _woken(stage: StageJob, timetable: Any) -> AssetOrTimeSchedule | AssetAny:
     """Return the schedule of a stage: any event of what it reads, which costs little where others are awaited; and a time."""
     assets = AssetAny(*dict.fromkeys(versions_asset(ingestion=one.ingestion) for one in stage.work.upstreams))
@@ -98,7 +116,13 @@ def _woken(stage: StageJob, timetable: Any) -> AssetOrTimeSchedule | AssetAny:
 
 
 def _later(timetable: Any) -> Any:
-    """Return the timetable of the stages, by that of the ingestions: later, as far as it is known how much."""
+    """Return the timetable of the stages, by that of the ingestions: later, as far as it is known how much. `None`: they have
+    none.
+    """
+    if _is_of_assets(timetable):
+        return None
+    if isinstance(timetable, AssetOrTimeSchedule):
+        return _later(timetable.timetable)
     if isinstance(timetable, CronDataIntervalTimetable):
         return StageTimetable(timetable.expression, timetable.timezone)
     if isinstance(timetable, DatasetCronTimetable):

@@ -21,7 +21,7 @@ from airflow_gobblin.operators.pipelines import Pipeline
 from airflow_gobblin.operators.spark_options import SparkOptions
 from airflow_gobblin.operators.yaml_files import FAILED, Builder, folder_of, load_files, root_key
 from airflow_gobblin.operators.yaml_ingestions import DagOptions
-from airflow_gobblin.pipeline import check_published
+from airflow_gobblin.pipeline import check_one_source, check_published
 from airflow_gobblin.stage import Stage
 from airflow_gobblin.storage.files import check_target
 
@@ -48,7 +48,7 @@ class YamlPipeline:
 
         :param arguments: others of each `DAG`, which YAML can't express: `on_failure_callback=tell`.
         """
-        return self.pipeline.dags(spark=self.spark, **self.dag.common(), **arguments)
+        return self.pipeline.dags(spark=self.spark, **{"schedule": None} | self.dag.common(), **arguments)
 
 
 def load_pipelines(pattern: str, *, relative_to: str | Path | None = None) -> tuple[YamlPipeline, ...]:
@@ -88,6 +88,9 @@ def _built(document: Document, path: Path) -> YamlPipeline:
     arguments = root.arguments | {"jobs": tuple(jobs.values()), "code": tuple(root.given.get("code", ()))}
     pipeline = root.tried(("jobs",), lambda: Pipeline(**arguments))
     root.check()
+    if dag.schedule is None:
+        root.tried(("dag", "schedule"), lambda: check_one_source(pipeline.name, pipeline.bound))
+        root.check()
     return YamlPipeline(path, pipeline, spark, dag)
 
 

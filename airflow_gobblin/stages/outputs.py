@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.naming import check_urn, dataset_id
 
@@ -73,10 +74,20 @@ class OptionalInput:
 
     :param at_most: how far the newest version that it has sealed up to the stage's may be behind that; else that one isn't made.
         `None`: any far.
+    :raises ConfigurationError: that is negative.
     """
 
     of: Readable
     at_most: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.at_most is not None and self.at_most < timedelta(0):
+            raise ConfigurationError(
+                operation="use",
+                subject=f"optional input {self.of.output.id!r}",
+                cause=f"it may be at most {self.at_most} behind, which is never",
+                hint="Give `at_most` of zero or more.",
+            )
 
     @property
     def output(self) -> Output:

@@ -157,6 +157,18 @@ def test_the_dags_of_a_file(load: Load) -> None:
     assert raw.timetable.serialize() == {"expression": "0 0 * * *", "timezone": "Europe/Paris"}
 
 
+def test_a_file_without_a_schedule_has_stages_that_are_only_woken(load: Load) -> None:
+    unscheduled = without_optional(FLIGHTS).replace('"@hourly"', "null")
+    raw, joined, _ = load(unscheduled).dags()
+    assert not raw.timetable.can_be_scheduled
+    assert not isinstance(joined.timetable, AssetOrTimeSchedule)
+    late = "  - name: late\n" + FLIGHTS.partition("  - name: raw\n")[2].partition("  - name: joined")[0]
+    late = late.replace("/lake/raw", "/lake/late").replace("table: weather", "table: gusts")
+    two = unscheduled.replace("{whole: {of: raw/weather}}", "late/gusts") + late
+    with pytest.raises(ConfigurationError, match=r"a\.yaml:5:17: dag\.schedule: .*'joined' waits for 'late' and 'raw'"):
+        load(two)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
@@ -180,7 +192,7 @@ def test_the_dags_of_a_file(load: Load) -> None:
         ("attempts: 5", "attempts: 0", "27:15: jobs[2].attempts: expected at least 1, found 0"),
         (", start_date", ", dag_id: x, start_date", "5:36: dag.dag_id: expected nothing, found 'x'"),
         ('schedule: "@hourly", ', "", "5:6: dag: there is no 'schedule'"),
-        ('"@hourly"', "null", "5:17: dag.schedule: expected a text or a mapping, found nothing"),
+        ('"@hourly"', "3", "5:17: dag.schedule: expected a text, a mapping or nothing, found 3; quote it"),
         ("    sink:", "    dag: {}\n    sink:", "15:10: jobs[0].dag: expected nothing, found a mapping"),
         ("    sink:", "    policy: {}\n    sink:", "15:13: jobs[0].policy: …"),
         ("    journal: sqlite:////lake/journal.db", "    journal: journal/db", "8:14: jobs[0].journal: …"),

@@ -317,7 +317,8 @@ def _schema(work: FrameWork, channel: str, outcome: DataFrame, published: str | 
         cause=f"its function gives{what} {_columns(made)}, and gave {_columns(before)}"
         if before.names
         else f"its {channel or 'outcome'} has no columns",
-        hint="Give the columns that it gave, with their types; or a stage with other columns another name.",
+        hint="Give the columns that it gave, with their types; or a stage with other columns another name; or drop it, with its "
+        "files, and it makes all versions again.",
     )
 
 

@@ -75,7 +75,7 @@ def to_restore(
     version = oldest_to_restore(state, found.retired)
     if version is None:
         return None
-    why = f"{_told(found)} was taken back, from which version {version.isoformat()} was made"
+    why = f"{_taken_back(found)}, from which version {version.isoformat()} was made"
     return Restore(from_version(state, version, stateful=stateful), found.looked, why)
 
 
@@ -93,7 +93,7 @@ def check_parents(
         raise LostRaceError(
             operation="commit",
             subject=f"version {made.version.isoformat()} of {state.urn!r}",
-            cause=f"{_told(found)} was taken back since it was planned",
+            cause=f"{_taken_back(found)} since it was planned",
             hint="Nothing of this plan was published.",
             remedy=Remedy.PLAN,
         )
@@ -248,5 +248,6 @@ def _of_versions(one: Input, history: History) -> History:
     )
 
 
-def _told(found: Look) -> str:
-    return " and ".join(f"{many(len(slots), 'slot')} of {name!r}" for name, slots in found.retired.items())
+def _taken_back(found: Look) -> str:
+    told = " and ".join(f"{many(len(slots), 'slot')} of {name!r}" for name, slots in found.retired.items())
+    return f"{told} {'was' if sum(map(len, found.retired.values())) == 1 else 'were'} taken back"

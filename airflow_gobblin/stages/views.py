@@ -248,7 +248,11 @@ def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Availabl
     if state.paused is not None:
         return f"it is {state.paused}"
     if history.pending is not None:
-        return f"slot {history.pending.decision.slot} is pending: the next run finishes it"
+        slot = f"slot {history.pending.decision.slot}"
+        if state.quarantined:
+            failed = many(len(state.failures), "failed run")
+            return f"{slot} is quarantined after {failed}, and no run goes on: release the stage, or abandon that slot"
+        return f"{slot} is pending: the next run finishes it"
     try:
         restore = to_restore(inputs, state, connections, stateful=True)
     except StateGivenUpError as error:

@@ -221,6 +221,13 @@ def test_other_columns_than_before_are_refused_and_nothing_is_published(spark: S
     assert report.status == "failed"
     assert "its function gives row string, more string, and gave row string" in report.detail
     assert len(diamond.table("one")) == 4
+    assert "or drop it, with its files, and it makes all versions again" in report.detail
+    admin = Administration(Journal.open(diamond.journal, "one", write=True), f"{tmp_path}/one", "ann")
+    for change in admin.would_drop_all(delete_files=True):
+        admin.carry_out(change, "it has other columns now")
+    diamond.one = Sql("SELECT row, 'text' AS more FROM {rows}")
+    assert diamond.run("one").status == "committed"
+    assert {*diamond.table("one")[0]} == {"row", "more"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Stage, frame
+from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError, NotFoundError
 from airflow_gobblin.job import WorkRequest
 from airflow_gobblin.journal.journal import Journal
@@ -19,6 +20,7 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.stages.frames import FrameBinding
+from airflow_gobblin.stages.views import stage_view
 from airflow_gobblin.testing import inprocess
 from tests.protocol.rows import RowSource, Table
 from tests.stages.chains import Chain, at, consumed
@@ -79,6 +81,54 @@ def test_a_stage_waits_for_the_first_run_of_what_it_reads(copied: Copied) -> Non
     note = copied.plan()
     assert isinstance(note, DatasetNote)
     assert note.status == "idle"
+
+
+class Shared(Copied):
+    """A stage of which one input is what two ingestions publish, together."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.published = {"eu": 0, "us": 0}
+
+    @property
+    def pipeline(self) -> Pipeline:
+        journal = f"{self.folder}/journal"
+        eu, us = (
+            Ingestion(
+                name,
+                RowSource((Table(f"in_{name}", ExtractKind.APPEND_ONLY, rows),)),
+                ParquetSink(f"{self.folder}/{name}"),
+                journal,
+            )
+            for name, rows in self.published.items()
+        )
+        reads = {"rows": (eu["in_eu"], us["in_us"])}
+        copied = Stage("copied", Frame("test.same"), reads, ParquetSink(f"{self.folder}/copied"))
+        return Pipeline("pipeline", (eu, us, copied), journal)
+
+    def seal(self, name: str, version: int, rows: int) -> None:
+        self.published[name] += rows
+        end = datetime.fromtimestamp(version, UTC)
+        inprocess.run(self.opened(name), request=RunRequest(f"{name}/{version}", version=end))
+
+    def waits_for(self) -> str:
+        assert isinstance(self.plan(), DatasetNote)
+        return stage_view(Journal.open(self.pipeline["copied"].journal, "copied"), NoConnections()).why
+
+
+def test_an_input_that_several_share_waits_for_each_of_them_and_has_what_is_new_of_all(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    shared.seal("eu", 4, rows=3)
+    shared.seal("eu", 8, rows=2)
+    Journal.create(shared.pipeline["us"].journal, "us")
+    assert shared.waits_for().startswith("it waits for 'us/in_us' to seal version 1970-01-01T00:00:04+00:00")
+    shared.seal("us", 8, rows=5)
+    plan = shared.plan()
+    assert isinstance(plan, Plan)
+    (parts,) = FrameBinding.of(plan).inputs.values()
+    assert plan.checkpoint is not None
+    assert plan.checkpoint.version == datetime.fromtimestamp(8, UTC), "one that not both have is taken with the next"
+    assert [part.rows for part in parts] == [5, 5]
 
 
 def planned_after(copied: Copied, read: str, *channels: str) -> None:

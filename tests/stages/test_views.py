@@ -11,6 +11,7 @@ import pytest
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError, NeverPublishedError, RecordError
 from airflow_gobblin.journal.journal import Journal
+from airflow_gobblin.journal.records import Note, NoteKind, now
 from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.request import RunRequest
@@ -19,8 +20,10 @@ from airflow_gobblin.stages.record import inputs_on_record, keep_inputs
 from airflow_gobblin.stages.views import SourceView, StageView, graph, source_view, stage_view, versions_of
 from airflow_gobblin.storage.stores import open_store
 from airflow_gobblin.storage.stores.memory import MemoryStore
+from airflow_gobblin.testing import inprocess
 from tests.cli.command import Done, run
-from tests.stages.diamond import Diamond
+from tests.faults import Crash
+from tests.stages.diamond import Diamond, dying
 
 
 @pytest.fixture
@@ -142,6 +145,24 @@ def test_a_stage_that_is_paused_says_so(diamond: Diamond) -> None:
     assert "it is looked at" in seen(diamond, "one").why
 
 
+def test_a_stage_tells_that_a_slot_is_pending_and_when_no_run_goes_on_with_it(diamond: Diamond) -> None:
+    diamond.grow(6)
+    with pytest.raises(Crash):
+        inprocess.run(dying(diamond.opened(diamond.stages["one"]), "one/one/o/0000000001"))
+    assert seen(diamond, "one").why == "slot 1 is pending: the next run finishes it"
+    journal = Journal.open(diamond.journal, "one", write=True)
+    for key in ("1", "2", "3"):
+        journal.put_note("one", 1, Note(NoteKind.FAILED, key, now()))
+    journal.put_note("one", 1, Note(NoteKind.QUARANTINED, "3", now()))
+    assert diamond.run("one").status == "quarantined"
+    assert seen(diamond, "one").why == (
+        "slot 1 is quarantined after 3 failed runs, and no run goes on: release the stage, or abandon that slot"
+    )
+    diamond.admin("one").release("one", "the disk is back")
+    diamond.run("one")
+    assert diamond.versions("one") == [6]
+
+
 @pytest.mark.slow
 def test_the_versions_of_a_stage_tell_what_they_consumed(diamond: Diamond) -> None:
     for rows in (6, 4):
@@ -211,7 +232,7 @@ def test_a_stage_that_is_dropped_whole_makes_its_versions_again_and_those_below_
     assert admin.after_drop_all() == ()
     with pytest.raises(NeverPublishedError, match="forgot it"):
         Journal.open(diamond.journal, "one").read_dataset("one")
-    assert seen(diamond, "both").why.startswith("the next run takes back 2 versions: 2 slots of 'one/one'")
+    assert seen(diamond, "both").why.startswith("the next run takes back 2 versions: 2 slots of 'one/one' were")
     diamond.rest()
     assert diamond.versions("one") == diamond.versions("both") == [6, 10]
     diamond.check()

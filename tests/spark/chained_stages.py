@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from airflow_gobblin import Out, frame
@@ -34,6 +34,37 @@ def both(one: DataFrame, one_marks: DataFrame, two: DataFrame, a: DataFrame) -> 
 @frame("chained.last")
 def last(two: DataFrame, two_marks: DataFrame, a: DataFrame) -> DataFrame:
     return _together("last", two, two_marks, _of_source(a))
+
+
+@frame("chained.sums")
+def sums(one: DataFrame, two: DataFrame, state: DataFrame) -> Out:
+    """All values so far of odd and of even keys, as state with the evaluations that made it; rows tell them by a digest."""
+    placed = (some.select(_parity(), "value", "made_by") for some in (one, two))
+    new = reduce(DataFrame.unionByName, placed).groupBy("parity")
+    found = new.agg(f.collect_set("value").alias("new"), f.collect_set("made_by").alias("made_from"))
+    made_by = f.concat(f.lit(f"sums {uuid.uuid4().hex} "), f.current_timestamp().cast("string"))
+    nothing = f.array().cast("array<string>")
+    common = (
+        found.withColumn("made_by", made_by)
+        .join(state, "parity", "full")
+        .select(
+            "parity",
+            f.array_union(f.coalesce("seen", nothing), f.coalesce("new", nothing)).alias("seen"),
+            f.array_compact(f.array_append(f.coalesce("made", nothing), f.col("made_by"))).alias("made"),
+            "made_by",
+            f.array_join("made_from", ",").alias("made_from"),
+        )
+        .localCheckpoint()
+    )
+    digest = f.substring(f.sha2(f.array_join(f.array_sort("seen"), "\n"), 256), 1, 12)
+    value = f.concat(f.lit("sums["), digest, f.lit("]")).alias("value")
+    rows = common.filter("made_by IS NOT NULL").select(f.col("parity").alias("key"), value, "made_from", "made_by")
+    return Out(rows, state=common.select("parity", "seen", "made"))
+
+
+def _parity() -> Column:
+    """Whether the number of a row is odd."""
+    return f.when(f.substring("key", -1, 1).cast("int") % 2 == 1, "odd").otherwise("even").alias("parity")
 
 
 def _marked(rows: DataFrame) -> Out:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -12,7 +13,7 @@ from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.journal.seals import Seals
-from airflow_gobblin.model.channels import ROWS
+from airflow_gobblin.model.channels import ROWS, STATE
 from airflow_gobblin.model.state import UnitRef
 from tests.protocol.pipelines import reference
 from tests.protocol.pipelines.reference import Cut, Published, Rows, Sealed, Shape
@@ -39,14 +40,19 @@ def check_at_rest(journal: str, reads: Mapping[str, Sequence[str]], rows: int, t
     for name, one in found.items():
         assert max(one.rows, default=0) >= newest, f"{name} has {[*one.rows]}, and lacks {newest}"
         assert one.rows == expected[name].rows, name
+        assert one.states == {version: expected[name].states[version] for version in one.states}, name
         assert one.made_from <= alive, f"{name} was made from {one.made_from - alive}, which nothing published has"
+        assert one.kept_by <= alive, f"{name} has state of {one.kept_by - alive}, which nothing published has"
         assert len(one.made_by) == len([some for some in one.rows.values() if some]), f"{name}: one for each version"
         told["versions"] += len(one.rows)
+        told["versions with state"] += len(one.states)
         told["restores"] += one.restores
 
 
 class _Published:
-    """What a stage has published, by version."""
+    """What a stage has published, by version, and the state that it keeps; and which evaluations made it, or what it was made
+    from.
+    """
 
     def __init__(self, journal: str, name: str) -> None:
         self.name = name
@@ -54,11 +60,20 @@ class _Published:
         history = opened.history(name)
         state = history.state
         self.rows: dict[int, Mapping[str, str]] = {}
-        self.made_by, self.made_from = set[str](), set[str]()
+        self.states: dict[int, Mapping[str, frozenset[str]]] = {}
+        self.made_by, self.made_from, self.kept_by = set[str](), set[str](), set[str]()
         for slot in state.versions:
-            found, marks = (self._read(opened, history, slot, channel) for channel in (ROWS, "marks"))
-            rows = {row["key"]: row["value"] for row in found}
-            self.rows[_second(state.checkpoints[slot].version)] = rows
+            found, marks, kept = (self._read(opened, history, slot, channel) for channel in (ROWS, "marks", STATE))
+            version, is_stateful = _second(state.checkpoints[slot].version), state.checkpoints[slot].state is not None
+            place = f"{name}:{version}:" if is_stateful else ""  # a function doesn't know its version
+            rows = {f"{place}{row['key']}": row["value"] for row in found}
+            self.rows[version] = rows
+            if is_stateful:
+                self.states[version] = {row["parity"]: frozenset(row["seen"]) for row in kept}
+                assert {row["made"][-1] for row in kept if row["parity"] in {one["key"] for one in found}} == {
+                    row["made_by"] for row in found
+                }, "rows and state are of one evaluation"
+                self.kept_by |= {one for row in kept for one in row["made"]}
             if state.checkpoints[slot].channels:
                 assert {row["key"]: row["value"] for row in marks} == reference.marks(rows), name
                 assert {row["made_by"] for row in marks} == {row["made_by"] for row in found}, (
@@ -71,7 +86,7 @@ class _Published:
         self.restores = sum(1 for decision in rewinds if not decision.actor)
 
     @staticmethod
-    def _read(journal: Journal, history: History, slot: int, channel: str) -> list[dict[str, str]]:
+    def _read(journal: Journal, history: History, slot: int, channel: str) -> list[dict[str, Any]]:
         refs = [ref for ref in history.state.units_of(channel) if ref.slot == slot]
         tables = (pq.read_table(file.path) for file in journal.published_files(history, refs))
         return [row for table in tables for row in table.to_pylist()]
@@ -79,7 +94,7 @@ class _Published:
     def shape(self, reads: Sequence[str]) -> Shape:
         upstreams = [read.partition(".")[0] for read in reads]
         cuts = [Cut(version, dict.fromkeys(upstreams, version)) for version in self.rows]
-        return Shape(self.name, reads, stateful=False, cuts=cuts, whole=frozenset())
+        return Shape(self.name, reads, stateful=bool(self.states), cuts=cuts, whole=frozenset())
 
 
 def _by_version(journal: str, urn: str) -> dict[int, Rows]:

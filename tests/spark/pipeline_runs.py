@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark.sql.connect.session  # noqa: F401 - so that no run has to import it
 
-from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Stage
+from airflow_gobblin import ExtractKind, Frame, Ingestion, ParquetSink, Pipeline, Stage, State
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.run.open_job import OpenJob
@@ -31,14 +31,16 @@ from tests.spark.pipeline_checks import DATASETS
 from tests.spark.test_stages import run_stage
 
 CODE = ("tests.spark.chained_stages",)
-READS = {"one": ("a",), "two": ("a", "b"), "both": ("one", "one.marks", "two", "a")}
-"""The stages, each after those that it reads; one of them has a channel."""
+READS = {"one": ("a",), "two": ("a", "b"), "both": ("one", "one.marks", "two", "a"), "sums": ("one", "two")}
+"""The stages, each after those that it reads; one of them has a channel, and one has state."""
+STATES = {"sums": State(("parity",), "parity string, seen array<string>, made array<string>", buckets=2)}
 _FORKING = get_context("forkserver")
 
 
 @dataclass(frozen=True)
 class Lake:
-    """A pipeline as it is now: a source of two datasets, two stages of them, and one that reads these two and the source.
+    """A pipeline as it is now: a source of two datasets, two stages of them, one that reads these two and the source, and one
+    that keeps state of the two.
 
     :param rows: how many rows each dataset has. :param revision: those that are read from now on name it.
     """
@@ -64,7 +66,13 @@ class Lake:
                 inputs[read.replace(".", "_")] = of
             channels = ("marks",) if name == "one" else ()
             stages[name] = Stage(
-                name, Frame(f"chained.{name}"), inputs, self._sink(name), channels=channels, retention=timedelta(0)
+                name,
+                Frame(f"chained.{name}"),
+                inputs,
+                self._sink(name),
+                STATES.get(name),
+                channels,
+                retention=timedelta(0),
             )
         return Pipeline("chained", (raw, *stages.values()), self.journal, CODE)
 

@@ -38,7 +38,7 @@ ACTS, FEWER_ACTS = 6, 3
 PERIOD = 4
 """The rows of each dataset between two versions, whose ends are seconds."""
 ROUNDS = 12
-LEVELS = (("raw",), ("one", "two"), ("both",))
+LEVELS = (("raw",), ("one", "two"), ("both", "sums"))
 """The jobs, in the order in which they run until nothing changes: those that don't read each other at once."""
 RUN_SECONDS = 1.5
 """About as long as a run takes that makes a version."""

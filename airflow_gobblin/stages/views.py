@@ -265,7 +265,8 @@ def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Availabl
         if unknown:
             names = " and ".join(map(repr, unknown))
             return f"it waits for {names} to publish anything, to know what columns it is given for version {ready.isoformat()}"
-        return f"version {ready.isoformat()} is ready: the next run makes it"
+        before = f"; the last run that tried failed: {history.failure}" if history.failure else ""
+        return f"version {ready.isoformat()} is ready: the next run makes it{before}"
     why = blocked(upstreams, found, state)
     if why is None:
         return "it has all that its inputs have sealed, and waits for their next version"

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.errors import ConfigurationError, NeverPublishedError, RecordError
+from airflow_gobblin.errors import ConfigurationError, GobblinError, NeverPublishedError, RecordError
+from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Note, NoteKind, now
 from airflow_gobblin.journal.seals import Seals
+from airflow_gobblin.model.failure import Failure
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
 from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.stages.outputs import Input
@@ -24,6 +28,7 @@ from airflow_gobblin.testing import inprocess
 from tests.cli.command import Done, run
 from tests.faults import Crash
 from tests.stages.diamond import Diamond, dying
+from tests.stages.lines import JoinedLines
 
 
 @pytest.fixture
@@ -161,6 +166,26 @@ def test_a_stage_tells_that_a_slot_is_pending_and_when_no_run_goes_on_with_it(di
     diamond.admin("one").release("one", "the disk is back")
     diamond.run("one")
     assert diamond.versions("one") == [6]
+
+
+def test_a_stage_tells_why_the_version_that_it_makes_next_failed(
+    diamond: Diamond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diamond.grow(6)
+    failure = Failure.of(GobblinError(operation="evaluate", subject="stage 'one'", cause="no column 'row'"))
+
+    def fails(work: JoinedLines, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
+        return UnitResult(unit.id, attempt.id, UnitState.FAILED, failure=failure)
+
+    monkeypatch.setattr(JoinedLines, "run", fails)
+    assert diamond.run("one").status == "failed"
+    monkeypatch.undo()
+    ready = f"{version(6)} is ready: the next run makes it"
+    assert seen(diamond, "one").why.startswith(f"{ready}; the last run that tried failed: ")
+    assert "no column 'row'" in seen(diamond, "one").why
+    diamond.run("one")
+    diamond.grow(4)
+    assert seen(diamond, "one").why == f"{version(10)} is ready: the next run makes it"
 
 
 @pytest.mark.slow

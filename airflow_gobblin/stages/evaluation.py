@@ -329,7 +329,20 @@ def _sink(work: FrameWork, channel: str) -> Sink:
 def _as_arrow(frame: DataFrame) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return pa.schema([field.with_nullable(True).remove_metadata() for field in to_arrow_schema(frame.schema)])
+    return pa.schema([_nullable(field).remove_metadata() for field in to_arrow_schema(frame.schema)])
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    """Return a field that may be null, with all that is nested in it: what Spark tells of that differs by how a row was made."""
+    kind = field.type
+    if pa.types.is_list(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_nullable(one) for one in kind])
+    elif pa.types.is_map(kind):
+        key = _nullable(kind.key_field).with_nullable(False)
+        kind = pa.map_(key, _nullable(kind.item_field))
+    return field.with_type(kind).with_nullable(True)
 
 
 def _quoted(column: str) -> str:
@@ -337,7 +350,8 @@ def _quoted(column: str) -> str:
 
 
 def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
-    return {field.name: field.type for field in schema}
+    """Return the types of columns, whether or not they, or what is nested in them, may be null."""
+    return {field.name: _nullable(field).type for field in schema}
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -78,6 +78,17 @@ def grown(rows: DataFrame, state: DataFrame) -> Out:
     return Out(found, both)
 
 
+@frame("acme.gathered")
+def gathered(rows: DataFrame, state: DataFrame) -> Out:
+    """Lists of rows: none of their elements is null, as Spark tells of the first version, which has no other."""
+    key = f.regexp_extract("row", r"(\d+)$", 1).cast("bigint") % 3
+    found = rows.groupBy(key.alias("key")).agg(f.sort_array(f.collect_set("row")).alias("seen"))
+    if state.isEmpty():
+        return Out(found, found)
+    both = state.unionByName(found).groupBy("key").agg(f.sort_array(f.flatten(f.collect_list("seen"))).alias("seen"))
+    return Out(both, both.localCheckpoint())
+
+
 @frame("acme.wide")
 def wide(rows: DataFrame, state: DataFrame) -> Out:
     """State of ten thousand keys for each row, and in how many parts it is read."""

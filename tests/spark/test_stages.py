@@ -390,6 +390,15 @@ def test_columns_that_are_read_without_spark_are_those_that_spark_reads(spark: S
     assert {name: one or of_spark[name] for name, one in found.items()} == of_spark
 
 
+def test_columns_may_be_lists_of_which_spark_tells_now_and_then_that_no_element_is_null(totals: SparkTotals) -> None:
+    totals.function, totals.state = Frame("acme.gathered"), State(("key",), "key bigint, seen array<string>", buckets=2)
+    for rows in (4, 3):
+        totals.grow(rows)
+    report = totals.run()
+    assert report.status == "committed", report.detail
+    assert totals.states()[7][0]["seen"] == ["rows/0", "rows/3", "rows/6"]
+
+
 def test_buckets_of_state_stay_apart_on_fewer_cores(totals: SparkTotals) -> None:
     totals.function, totals.state = Frame("acme.wide"), State(("key",), "key bigint", buckets=8)
     conf, before = totals.spark.conf, totals.spark.conf.getAll

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_gobblin import ParquetSink
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.stages.evaluation import WriteOrder, write_partition
+from airflow_gobblin.stages.evaluation import WriteOrder, _types, write_partition
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 SCHEMA = pa.schema([("number", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
@@ -60,3 +60,21 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="failed here"):
         write_partition(order(tmp_path), 0, failing())
     assert staged(tmp_path) == []
+
+
+def nested(*, nullable: bool) -> pa.Schema:
+    def field(name: str, kind: pa.DataType) -> pa.Field:
+        return pa.field(name, kind, nullable)
+
+    inner = pa.struct([field("x", pa.int64()), field("some", pa.list_(field("element", pa.string())))])
+    of_key = pa.map_(pa.field("key", inner, nullable=False), field("value", inner))
+    return pa.schema(
+        [field("some", pa.list_(field("element", inner))), field("by_key", of_key), field("plain", pa.date32())]
+    )
+
+
+def test_columns_are_the_same_whether_or_not_spark_tells_that_nothing_in_them_is_null() -> None:
+    """It tells so of what `collect_set` gives, and no longer once that was joined, or read from a file."""
+    assert nested(nullable=False) != nested(nullable=True)
+    assert _types(nested(nullable=False)) == _types(nested(nullable=True))
+    assert _types(pa.schema([("some", pa.list_(pa.int64()))])) != _types(pa.schema([("some", pa.list_(pa.string()))]))

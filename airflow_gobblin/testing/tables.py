@@ -634,9 +634,11 @@ class TableContract:
         chain.publish(row(2))
         decided = chain.decide(row(3))
         third = _Interrupted(chain.bench.table, 3, instead=lambda: chain.bench.act(act))
-        with pytest.raises(StepError, match="gone" if act is ForeignAct.DROP else "set back"):
+        with pytest.raises(StepError):  # a catalog may say it in its own words
             decided.through(third).carry_out()
-        assert third.calls[:4] == ["look", "look", "commit", "look"]
+        assert third.calls[:3] == ["look", "look", "commit"]
+        with pytest.raises(StepError, match="gone" if act is ForeignAct.DROP else "set back"):
+            decided.carry_out()
         if act is not ForeignAct.DROP:
             assert_rows(chain, row(1))
 

@@ -16,6 +16,7 @@ from playwright.sync_api import FrameLocator, Page, expect
 from airflow_gobblin import DeltaSink
 from airflow_gobblin.journal.records import Action, NoteKind, OutcomeState
 from airflow_gobblin.links import page_address
+from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
 from tests.lab import stick
@@ -314,6 +315,17 @@ def test_a_verification_finds_what_is_missing(site: Site, browse: Browse) -> Non
     page.get_by_role("link", name="Verify").click()
     act(page, "Verify", "the disk was full")
     expect(page.locator("tbody")).to_contain_text("missing")
+
+
+def test_units_that_were_not_published_are_listed_with_what_went_wrong(site: Site, browse: Browse) -> None:
+    table = Table("nail", ExtractKind.APPEND_ONLY, 10)
+    lab = made(site.folder / "forge", table)
+    lab.ingestion = replace(lab.ingestion, policy=CommitPolicy.SUCCESSFUL)
+    lab.run(table, units=("nail:u1",))
+    page = visit(browse("ann"), "dataset", dag_id="forge", urn="nail")
+    listed = page.locator("section", has_text="Not published by the newest run").locator("tbody tr td")
+    assert (listed.all_inner_texts()[0].split(), listed.count()) == (["u1"], 2)
+    assert listed.all_inner_texts()[1] == lab.journal.history("nail").state.previous_units[1].why
 
 
 def test_a_dataset_in_a_table_tells_the_version_that_each_slot_left_and_opens_no_table(

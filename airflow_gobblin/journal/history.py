@@ -397,8 +397,10 @@ class History:
     @property
     def reads_table(self) -> bool:
         """Whether its rows are in a table. A dataset that was dropped may have been published anew as files."""
+        if self.table is None:
+            return False
         newest = max((ref.slot for ref in self.state.live if ref.channel == ROWS), default=None)
-        return self.table is not None and (newest is None or self.table_of(newest) is not None)
+        return newest is None or self.table_of(newest) is not None
 
     def mark_before(self, number: int, table: str) -> Mark | None:
         """Return the mark that a table must have before a slot commits to it: of the newest earlier slot that did, or was shut

@@ -55,7 +55,7 @@ class Shop:
         visits = ", ".join(f"('2026-01-{n:02} {h:02}:30:00', {n}, 'page {h}')" for n in range(1, 11) for h in range(5))
         self.execute(f"INSERT INTO visits VALUES {visits}")
         self.sell(500)
-        airflow.request("POST", "connections", json=_connection(f"shop_{name}", self.database.url))
+        airflow.request("POST", "connections", json=connection_to(f"shop_{name}", self.database.url))
 
     def execute(self, statement: str) -> None:
         """Change the database."""
@@ -210,7 +210,7 @@ class Shop:
         return sum(slot.noted(NoteKind.ANNOUNCED) for slot in self.journal.history("orders").slots)
 
 
-def _connection(conn_id: str, url: URL) -> dict[str, Any]:
+def connection_to(conn_id: str, url: URL) -> dict[str, Any]:
     """An Airflow connection to a database, for the API."""
     if url.drivername == "sqlite":
         return {"connection_id": conn_id, "conn_type": "sqlite", "host": url.database}

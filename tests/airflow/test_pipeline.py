@@ -11,6 +11,7 @@ from pathlib import Path
 from sqlalchemy import Engine, NullPool, create_engine, inspect, make_url, text
 
 from tests.airflow.canary import CommandLines, Places, owned_by_canary
+from tests.airflow.shop import connection_to
 from tests.services.airflow import Airflow
 
 PASSWORD = "r0hr/dr0mmel@see%+1"
@@ -70,8 +71,7 @@ def test_the_stages_of_a_pipeline_follow_its_source(
 ) -> None:
     url = owned_by_canary(make_url(postgres_database), PASSWORD)
     database = flights(url.render_as_string(hide_password=False))
-    at = {"host": url.host, "port": url.port, "login": url.username, "password": PASSWORD, "schema": url.database}
-    airflow.put_connection(connection_id="acme", conn_type="postgres", **at)
+    airflow.put_connection(**connection_to("acme", url))
     airflow.put_dag_file("acme_functions.py", FUNCTIONS)
     lake, events = tmp_path / "lake", tmp_path / "events"
     events.mkdir()

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Engine, NullPool, create_engine, make_url, text
 
 from tests.airflow.canary import CommandLines, Places, owned_by_canary, spellings
 from tests.airflow.conftest import Shops
-from tests.airflow.shop import Shop
+from tests.airflow.shop import Shop, connection_to
 from tests.airflow.test_links import links
 from tests.copy.test_openpgp import Person
 from tests.services.airflow import Airflow
@@ -150,10 +150,8 @@ def test_the_secrets_of_a_mirror_and_a_table_are_nowhere_to_be_found(
 def aviary(airflow: Airflow, url: URL, warehouse: str) -> Engine:
     """A database of birds, which is also the catalog of their table, and its connections. :param warehouse: where tables lie."""
     url = owned_by_canary(url, OF_CATALOG)
-    at = {"host": url.host, "port": url.port, "login": url.username, "password": OF_CATALOG, "schema": url.database}
-    extra = json.dumps({"warehouse": warehouse})
-    airflow.put_connection(connection_id="aviary", conn_type="postgres", **at)
-    airflow.put_connection(connection_id="aviary_catalog", conn_type="postgres", extra=extra, **at)
+    airflow.put_connection(**connection_to("aviary", url))
+    airflow.put_connection(**connection_to("aviary_catalog", url), extra=json.dumps({"warehouse": warehouse}))
     database = create_engine(url, poolclass=NullPool)
     with database.begin() as connection:
         connection.execute(text("CREATE TABLE birds (id INTEGER PRIMARY KEY, name TEXT)"))

@@ -434,7 +434,7 @@ class SplitWork(Protocol):
     part makes is the same each time, or has a name of its own.
     """
 
-    def parts(self, unit: WorkUnit) -> int:
+    def parts(self, unit: WorkUnit, plan: Plan) -> int:
         """Return the number of parts of a unit; 1: it is run as a whole."""
 
     def standing_parts(

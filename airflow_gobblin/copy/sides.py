@@ -150,7 +150,7 @@ class Sides:
     def _named(self) -> Iterator[Entry]:
         """Yield the files that the manifest names, and the folders that they are in.
 
-        :raises SourceError: a named file is missing.
+        :raises SourceError: a named file is missing, or a link where links are skipped.
         """
         open_folders: list[str] = []
         with self._listing(self.source, SourceError):
@@ -158,6 +158,10 @@ class Sides:
                 if entry is None or entry.kind is EntryKind.FOLDER:
                     raise FileNotFoundError(
                         f"the manifest {self.dataset.manifest!r} names {shown(path)!r}: no file is there"
+                    )
+                if entry.kind is EntryKind.LINK and self.work.links is Links.SKIP:
+                    raise OSError(
+                        f"the manifest {self.dataset.manifest!r} names {shown(path)!r}: a link, and `links` has these skipped"
                     )
                 while open_folders and not path.startswith(f"{open_folders[-1]}/"):
                     open_folders.pop()

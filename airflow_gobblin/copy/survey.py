@@ -375,7 +375,7 @@ class Survey:
             raise self.sides.error(
                 None,
                 f"{many(self.in_the_way.count, 'file')} of the target differ from the source's: {self.in_the_way}",
-                "Mirror(…, existing=Existing.UPDATE) replaces such files, and Existing.SKIP leaves them.",
+                "`existing`, UPDATE, has such files replaced, and SKIP has them left.",
             )
         if not self.doomed.count or self.work.delete is None:
             return

@@ -256,11 +256,11 @@ class CopyWork:
         bundle = Bundle.of(unit)
         return replace(result, replaced=bundle.replaced, deleted=len(bundle.deletes))
 
-    def parts(self, unit: WorkUnit) -> int:
+    def parts(self, unit: WorkUnit, plan: Plan) -> int:
         """Return in how many parts a unit is copied."""
         from airflow_gobblin.copy.transfer import splitting
 
-        return splitting.parts(self, unit)
+        return splitting.parts(self.of(CopyBinding.of(plan)), unit)
 
     def standing_parts(
         self, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]

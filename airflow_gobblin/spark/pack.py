@@ -255,7 +255,7 @@ class _PackRun:
         return Attempt(self._attempt, self._staging.files, folder, self._connections, snapshot)
 
     def _split(self, work: Work, plan: Plan, unit: WorkUnit, snapshot: str) -> _Split | None:
-        count = work.parts(unit) if isinstance(work, SplitWork) else 1
+        count = work.parts(unit, plan) if isinstance(work, SplitWork) else 1
         if count == 1:
             return None
         assert isinstance(work, SplitWork)

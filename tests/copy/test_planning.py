@@ -468,6 +468,12 @@ def test_a_manifest_says_which_files_there_are(tmp_path: Path) -> None:
     (tmp_path / "source" / "list").write_text("a/d\na/none")
     with pytest.raises(SourceError, match="'list' names 'a/none': no file is there"):
         planned(work)
+    (tmp_path / "source" / "link").symlink_to("a/d")
+    (tmp_path / "source" / "list").write_text("a/d\nlink")
+    with pytest.raises(SourceError, match="'list' names 'link': a link, and `links` has these skipped"):
+        planned(work)
+    followed = work_on(tmp_path, finder=Manifest("list"), links=Links.FOLLOW)
+    assert paths(followed) == ["link"]
     (tmp_path / "source" / "list").unlink()
     with pytest.raises(SourceError, match="No such file"):
         planned(work)

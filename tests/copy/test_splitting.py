@@ -16,10 +16,10 @@ import pytest
 from airflow_gobblin.copy import bundles
 from airflow_gobblin.copy.bundles import LEAST_PART, Bundle, parts_of
 from airflow_gobblin.copy.conversion.converters import Gzip
-from airflow_gobblin.copy.options import Existing, Keep
+from airflow_gobblin.copy.options import Compare, Existing, Keep
 from airflow_gobblin.copy.transfer import splitting
 from airflow_gobblin.copy.trees.local import LocalTree
-from airflow_gobblin.copy.work import CopyWork
+from airflow_gobblin.copy.work import CopyBinding, CopyWork
 from airflow_gobblin.errors import ConfigurationError, SourceError
 from airflow_gobblin.job import Attempt, UnitPart
 from airflow_gobblin.mirror import Mirror
@@ -40,7 +40,7 @@ from tests.copy.mirrors import statuses
 from tests.copy.test_reuse import copying
 from tests.proofs import one_in
 from tests.services.hdfs import Hdfs
-from tests.services.s3 import S3Access, S3Server
+from tests.services.s3 import S3Server
 
 pytestmark = one_in(2, "split")
 
@@ -91,7 +91,7 @@ class Split:
 
     @property
     def unit(self) -> WorkUnit:
-        (unit,) = (one for one in self.opened.staging.units(self.plan) if self.work.parts(one) > 1)
+        (unit,) = (one for one in self.opened.staging.units(self.plan) if self.work.parts(one, self.plan) > 1)
         return unit
 
     def next(self, request: str) -> Split:
@@ -110,7 +110,7 @@ class Split:
         return self.work.run(self.unit, self.plan, replace(self.attempt, part=UnitPart(number, place)))
 
     def parts(self, place: str) -> list[UnitResult]:
-        found = [self.part(number, place) for number in range(self.work.parts(self.unit))]
+        found = [self.part(number, place) for number in range(self.work.parts(self.unit, self.plan))]
         assert [result.why for result in found] == [""] * 3
         return found
 
@@ -458,24 +458,26 @@ def test_what_isnt_split(tmp_path: Path, options: dict[str, Any]) -> None:
     work = opened.staging.work(plan.run)
     assert isinstance(work, CopyWork)
     plans = [opened.staging.plan(ref.token) for pack in plan.packs for ref in pack.datasets]
-    units = [unit for one in plans if one is not None for unit in opened.staging.units(one)]
-    assert {work.parts(unit) for unit in units} == {1}
+    counts = {work.parts(unit, one) for one in plans if one is not None for unit in opened.staging.units(one)}
+    assert counts == {1}
+
+
+def test_a_file_set_that_is_compared_by_contents_isnt_split(split: Split) -> None:
+    by_content = replace(split.plan, binding=replace(CopyBinding.of(split.plan), compare=Compare.CHECKSUM))
+    assert split.work.parts(split.unit, split.plan) == 3
+    assert split.work.parts(split.unit, by_content) == 1
 
 
 def test_what_a_store_copies_by_itself_isnt_split(tmp_path: Path, versitygw: S3Server, bucket: str) -> None:
-    split = mirrored(tmp_path / "source", versitygw.access.url(f"{bucket}/to"), versitygw.access)
-    (unit,) = (
-        unit
-        for pack in create_work_units(split, RunRequest("r")).packs
-        for ref in pack.datasets
-        for unit in split.staging.units(split.staging.plan(ref.token))  # type: ignore[arg-type]
-        if Bundle.of(unit).files[0].entry.path == "large"
-    )
-    work = split.job.work
+    opened = mirrored(tmp_path / "source", versitygw.access.url(f"{bucket}/to"), versitygw.access)
+    (pack,) = create_work_units(opened, RunRequest("r")).packs
+    (ref,) = pack.datasets
+    plan, work = opened.staging.plan(ref.token), opened.job.work
+    assert plan is not None
     assert isinstance(work, CopyWork)
-    access: S3Access = versitygw.access
-    assert work.parts(unit) == 3
-    assert replace(work, source=access.url(f"{bucket}/from")).parts(unit) == 1
+    (unit,) = (one for one in opened.staging.units(plan) if Bundle.of(one).files[0].entry.path == "large")
+    assert work.parts(unit, plan) == 3
+    assert replace(work, source=versitygw.access.url(f"{bucket}/from")).parts(unit, plan) == 1
 
 
 def test_a_bound_below_the_least_part_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

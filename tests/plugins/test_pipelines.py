@@ -124,6 +124,9 @@ def test_the_page_shows_versions_and_what_they_wait_for(browse: Browse) -> None:
     expect(cards["both"]).to_contain_text("one/one: 1 version waits there, up to 1970-01-01T00:00:12+00:00")
     cards["both"].get_by_text("Taken back 1 time").click()
     expect(cards["both"]).to_contain_text("1 slot of 'one/one' was taken back")
+    generation = page.locator("div", has=page.get_by_text("Generation", exact=True)).locator("dd")
+    for name, number in {"one": "1", "two": "0", "both": "1"}.items():
+        expect(cards[name].locator(generation)).to_have_text(number)
     cards["two"].get_by_role("link", name="two", exact=True).click()
     expect(page.get_by_role("heading", name="two")).to_be_visible()
 

@@ -118,6 +118,23 @@ def test_a_dataset_that_fails_keeps_the_version_unsealed_until_it_is_mended(
     assert standing(lab) == [12]
 
 
+def test_a_quarantined_dataset_keeps_the_version_unsealed_until_it_is_released(lab: Lab, tmp_path: Path) -> None:
+    lab.decide(A, B)
+    step = next(iter(lab.journal.steps(lab.journal.history("a").slots[0].decision)))
+    blocker = tmp_path / step.target  # type: ignore[attr-defined]
+    blocker.parent.mkdir(parents=True)
+    blocker.write_text("somebody else's\n")
+    for number in range(3):
+        lab.run(request=upto(100 + number))
+    reports = lab.run(request=upto(103))
+    assert (reports["a"].status, reports["b"].status) == ("quarantined", "idle")
+    assert seals(lab) == []
+    blocker.unlink()
+    lab.admin.release("a", "the file is moved away")
+    lab.run(request=upto(104))
+    assert standing(lab) == [104]
+
+
 def test_a_run_that_limits_stopped_seals_nothing_however_often_it_is_cleared(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, seals=True, limits=Limits(rows=2))
     for _ in range(2):

@@ -7,8 +7,9 @@ What a person declares is in the tests of each sink; merges are in `test_merging
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pytest
 
 from airflow_gobblin.errors import TableError, TableMovedError
 from airflow_gobblin.model.batch import Batch
+from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.converters.columns import RenameColumns
 from airflow_gobblin.run.execute import execute_commit_steps
@@ -25,7 +27,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.testing.files import write
 from tests.proofs import one_in
-from tests.protocol.rows import Table
+from tests.protocol.rows import Table, texts
 from tests.services.iceberg_rest import IcebergRest
 from tests.services.processes import free_port
 from tests.services.s3 import CONNECTION, S3Server
@@ -38,6 +40,21 @@ pytestmark = one_in(2, "table_lab")
 A = Table("a", ExtractKind.APPEND_ONLY, 12)
 B = Table("b", ExtractKind.APPEND_ONLY, 5)
 NewLab = Callable[..., TableLab]
+
+
+@record("test.column_of_a")
+@dataclass(frozen=True)
+class ColumnOfA:
+    """A converter that adds a column `c`, in which every row of dataset a has this value."""
+
+    value: str
+
+    def schema(self, incoming: pa.Schema) -> pa.Schema:
+        return incoming.append(pa.field("c", pa.string()))
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = [self.value if row.startswith("a/") else "b" for row in texts(batch)]
+        return pa.record_batch([*batch.columns, pa.array(values)], self.schema(batch.schema))
 
 
 def expect(report: DatasetReport, *texts: str) -> None:
@@ -303,6 +320,30 @@ def test_a_column_of_a_reserved_name_is_named(tmp_path: Path, postgres_database:
     lab = TableLab(tmp_path / "work", Postgres(postgres_database), A, converters=(RenameColumns({"row": name}),))
     expect(lab.run()["a"], f"column {name!r}", "the name is reserved", "rename these columns")
     assert not lab.journal.history("a").state.live
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "value", "cause"),
+    [
+        ("postgres", {}, "a\0b", "a text with the character NUL, which PostgreSQL can't hold"),
+        ("delta", {"partition": ("c",)}, "", "Delta takes an empty text in a partition column for null"),
+    ],
+    ids=["NUL in PostgreSQL", "an empty text in a partition of Delta"],
+)
+def test_a_value_that_the_format_does_not_hold_is_named_before_anything_is_decided(
+    tmp_path: Path, request: pytest.FixtureRequest, form: str, options: dict[str, Any], value: str, cause: str
+) -> None:
+    lab = TableLab(
+        tmp_path / "work",
+        format_of(form, tmp_path / "tables", request.getfixturevalue),
+        A,
+        B,
+        converters=(ColumnOfA(value),),
+    )
+    lab.declare(**options)
+    only_b(lab, "column 'c' of unit", cause, "leave such rows out by a check")
+    lab.ingestion = replace(lab.ingestion, converters=(ColumnOfA("of a"),))
+    mended(lab)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -27,7 +27,7 @@ from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.tables.port import Change, Count, DataFile, Look, Mark, Merge, Owner, PartitionField, TableUnit
 from airflow_gobblin.tables.postgres import PostgresTable
 from airflow_gobblin.tables.postgres.table import UNIT, OpenPostgresTable
-from airflow_gobblin.tables.postgres.types import held_by
+from airflow_gobblin.tables.postgres.types import check_values, held_by
 from airflow_gobblin.testing.files import write
 from airflow_gobblin.testing.tables import FOREIGN_ROW, ForeignAct, Row, TableContract
 from tests.services.postgres import running_postgres
@@ -436,6 +436,39 @@ def test_values_come_back_exactly(warehouse: Warehouse, kind: pa.DataType, value
     found = pa.array([_plain(value) for (value,) in warehouse.sql("SELECT v FROM orders ORDER BY ctid")], held_by(kind))
     assert found.equals(pa.array(values, kind).cast(found.type))
     assert str(found) == str(pa.array(values, kind).cast(found.type))
+
+
+NUL = pa.array(["good", "b\0d", "good", None])
+TEXTS_BEHIND_NULLS = pa.StringArray.from_buffers(
+    2, pa.py_buffer(bytes([0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0])), pa.py_buffer(b"\0x"), pa.py_buffer(b"\2")
+)
+
+
+@pytest.mark.parametrize(
+    ("array", "refused"),
+    [
+        (NUL, True),
+        (NUL.slice(1, 1), True),
+        (NUL.slice(0, 1), False),
+        (NUL.slice(2), False),
+        (NUL.slice(0, 0), False),
+        (TEXTS_BEHIND_NULLS, False),
+        (pa.array([["good"], ["good", "b\0d"], None]), True),
+        (pa.array([["good"], ["good"], []]), False),
+        (pa.array([["b\0d"], ["good"]]).slice(1), False),
+        (pa.array([None, None], pa.string()), False),
+        (pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": "\0"}'])), True),
+        (pa.array([b"\0"]), False),
+        (pa.array([-2_440_589], pa.date32()), True),
+        (pa.array([-2_440_588], pa.date32()), False),
+    ],
+    ids=str,
+)
+def test_a_value_that_it_can_not_hold_is_refused_by_column(array: pa.Array, refused: bool) -> None:
+    rows = pa.record_batch({"id": pa.array(range(len(array))), "v": array})
+    told = pytest.raises(TableError, match="column 'v' of unit 'u1'") if refused else nullcontext()
+    with told:
+        check_values(rows, "unit 'u1'")
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
@@ -100,7 +101,11 @@ class DeltaSink(SinkOfTables):
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> TableWriter:
         """Start the data files of a unit, where they stay."""
-        return open_data_files(self, self._fields, schema, files, staged, published)
+        from airflow_gobblin.tables.delta.types import check_partitions
+
+        return open_data_files(
+            self, self._fields, schema, files, staged, published, partial(check_partitions, self.partition)
+        )
 
     @property
     def _fields(self) -> tuple[PartitionField, ...]:

@@ -93,5 +93,6 @@ class PostgresSink(SinkOfTables):
         :param published: the unit's id.
         """
         from airflow_gobblin.rows.sinks.table_files import TableFiles
+        from airflow_gobblin.tables.postgres.types import check_values
 
-        return TableFiles(schema, files, staged, published, file_bytes=self.file_bytes)
+        return TableFiles(schema, files, staged, published, file_bytes=self.file_bytes, check=check_values)

@@ -6,7 +6,7 @@ The files lie where they stay: no table refers to them before the commit, and th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 import pyarrow as pa
@@ -41,6 +41,8 @@ class TableFiles:
     :param compression_level: of zstd.
     :param sort: columns that the rows of each file are sorted by, and whether ascending. They are sorted in memory, so a file
         takes at most `SORTED_BYTES` of them.
+    :param check: raises an error for rows with a value that the table can't hold, since after the decision there is no way
+        back. It is also given the unit, in the words of errors.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class TableFiles:
         file_bytes: int = 128 * MIB,
         compression_level: int = 1,
         sort: Sequence[tuple[str, bool]] = (),
+        check: Callable[[pa.RecordBatch, str], None] | None = None,
     ) -> None:
+        self._check, self._subject = check, f"unit {unit!r}"
         self._partition = tuple(partition)
         self._data_files: list[DataFile] = []
 
@@ -76,6 +80,8 @@ class TableFiles:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch of the table's schema."""
+        if self._check is not None:
+            self._check(batch, self._subject)
         self._writer.write(batch)
 
     def close(self) -> tuple[StagedFile, ...]:

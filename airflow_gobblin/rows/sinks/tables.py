@@ -6,7 +6,7 @@ Light to import, as sinks are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
@@ -133,10 +133,12 @@ def open_data_files(
     files: Files,
     folder: str,
     unit: str,
+    check: Callable[[pa.RecordBatch, str], None] | None = None,
 ) -> TableFiles:
     """Start the data files of a unit, where they stay.
 
     :param folder: their folder.
+    :param check: as that of `TableFiles`.
     """
     from airflow_gobblin.rows.sinks.table_files import TableFiles
 
@@ -149,4 +151,5 @@ def open_data_files(
         file_bytes=sink.file_bytes,
         compression_level=sink.compression_level,
         sort=[(column, True) for column in sink.sort],
+        check=check,
     )

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from airflow_gobblin.errors import TableError
 from airflow_gobblin.model.table import ColumnStatistics, DataFile
 from airflow_gobblin.model.watermark import Json
+from airflow_gobblin.tables.delta.types import empty_partition
 
 __all__ = ["partition_value", "statistics_of"]
 
@@ -35,12 +35,7 @@ def partition_value(value: Json, kind: pa.DataType) -> str | None:
     if value is None:
         return None
     if value == "":
-        raise TableError(
-            operation="publish to",
-            subject="a partition",
-            cause="Delta takes an empty text in a partition column for null",
-            hint="Convert it, or partition otherwise.",
-        )
+        raise empty_partition("a partition")
     if isinstance(value, bool):
         return str(value).lower()
     if types.is_date32(kind):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
-from airflow_gobblin.errors import SchemaConflictError
+from airflow_gobblin.errors import SchemaConflictError, TableError
 
-__all__ = ["check_added", "delta_schema", "has_plain_timestamps"]
+__all__ = ["check_added", "check_partitions", "delta_schema", "empty_partition", "has_plain_timestamps"]
 
 _NAMES_CANT_HAVE = frozenset(" ,;{}()\n\t=")
 """Spark refuses these in the names of columns, unless a table maps its columns, which deltalake doesn't."""
@@ -71,6 +73,29 @@ def check_added(old: pa.Schema, new: pa.Schema, name: str) -> tuple[pa.Field, ..
         if not column.nullable:
             raise _refused(name, column.name, "it is new, and must be nullable then")
     return added
+
+
+def check_partitions(columns: Iterable[str], rows: pa.RecordBatch, subject: str) -> None:
+    """Refuse rows with a value by which Delta can't partition.
+
+    :param columns: those of the partition.
+    :param subject: whose rows they are, as errors name it.
+    :raises TableError: one has an empty text.
+    """
+    for name in columns:
+        values = rows.column(name)
+        if types.is_string(values.type) and pc.any(pc.equal(values, "")).as_py():
+            raise empty_partition(f"column {name!r} of {subject}")
+
+
+def empty_partition(subject: str) -> TableError:
+    """Return the error of an empty text in a column of the partition."""
+    return TableError(
+        operation="publish to",
+        subject=subject,
+        cause="Delta takes an empty text in a partition column for null",
+        hint="Convert it, leave such rows out by a check, or partition otherwise.",
+    )
 
 
 def _column(column: pa.Field, name: str, path: str) -> pa.Field:

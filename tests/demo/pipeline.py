@@ -305,6 +305,8 @@ def _environment(folder: Path, source: FlightsDatabase) -> Mapping[str, str]:
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         # A slow machine is not a dead task.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "300",
+        # A DAG of which a run was marked as failed has no other one before its file is parsed again.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
         "AIRFLOW_CONN_FLIGHTS_DB": json.dumps({"conn_type": "sqlite", "host": str(source.path)}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "FLIGHTS_LAKE": str(folder / "lake"),

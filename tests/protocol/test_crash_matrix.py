@@ -39,7 +39,7 @@ CRASHES = (Fault.CRASH_BEFORE, Fault.TORN, Fault.POWER_LOSS)
 
 
 @pytest.mark.timeout(1800)
-@shares(240)
+@shares(360)
 @pytest.mark.parametrize("store", ["local", "sqlite"])
 def test_every_call_with_every_fault(store: str, share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     seed = fresh_seed()
@@ -52,7 +52,7 @@ def test_every_call_with_every_fault(store: str, share: int, pool: Pool, tmp_pat
 
 
 @pytest.mark.timeout(1200)
-@shares(240)
+@shares(360)
 def test_every_call_of_publishing_folders(share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """With a folder per unit: all that changes something from the first look at a staged folder to the outcome, and all looks
     at folders; and in the recovery from some of them, the removal of retired folders."""
@@ -81,7 +81,7 @@ def test_every_call_of_publishing_folders(share: int, pool: Pool, tmp_path: Path
 
 
 @pytest.mark.timeout(1200)
-@shares(160)
+@shares(240)
 def test_every_change_of_steps_in_all_phases(share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """With an act that is possible once only: all that changes something from the first decision to the last outcome."""
     seed = fresh_seed()
@@ -96,7 +96,7 @@ def test_every_change_of_steps_in_all_phases(share: int, pool: Pool, tmp_path: P
 
 
 @pytest.mark.timeout(1200)
-@shares(480)
+@shares(720)
 @one_in(2, "backfill")
 @pytest.mark.parametrize("backfill", [False, True])
 def test_every_call_with_dead_letters(backfill: bool, share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
@@ -115,7 +115,7 @@ def test_every_call_with_dead_letters(backfill: bool, share: int, pool: Pool, tm
 
 
 @pytest.mark.timeout(1200)
-@shares(640)
+@shares(960)
 def test_every_call_of_a_run_of_topics(share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
     """Two in a batch, with dead letters, with offsets that are lost, and with a unit that is published up to the middle."""
     seed = fresh_seed()
@@ -134,7 +134,7 @@ def test_every_call_of_a_run_of_topics(share: int, pool: Pool, tmp_path: Path, p
 
 
 @pytest.mark.timeout(1200)
-@shares(320)
+@shares(480)
 @one_in(2, "layout")
 @pytest.mark.parametrize("layout", Layout)
 def test_every_call_of_a_backfill_that_replaces(
@@ -153,7 +153,7 @@ def test_every_call_of_a_backfill_that_replaces(
 
 
 @pytest.mark.timeout(1200)
-@shares(160)
+@shares(240)
 def test_every_call_of_the_store_on_postgresql(
     share: int, pool: Pool, tmp_path: Path, postgres_database: str, proved: Proved
 ) -> None:
@@ -168,7 +168,7 @@ def test_every_call_of_the_store_on_postgresql(
 
 
 @pytest.mark.timeout(2400)
-@shares(240)
+@shares(360)
 def test_every_call_on_s3(
     share: int, pool: Pool, tmp_path: Path, versitygw: S3Server, bucket: str, proved: Proved
 ) -> None:
@@ -216,7 +216,7 @@ def test_crashes_during_the_recovery(number: int, further: int, pool: Pool, tmp_
 
 
 @pytest.mark.timeout(1200)
-@shares(320)
+@shares(480)
 @one_in(2, "layout")
 @pytest.mark.parametrize("layout", Layout)
 def test_a_target_that_is_gone(layout: Layout, share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:

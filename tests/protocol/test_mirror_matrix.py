@@ -17,7 +17,7 @@ from tests.protocol.test_mirror_histories import MUTANTS
 
 @pytest.mark.timeout(3600)
 @one_in(3, "kind")
-@shares(300)
+@shares(450)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_call_of_a_mirror_with_every_fault(
     kind: Kind, share: int, pool: Pool, tmp_path: Path, proved: Proved

@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutate, ...] = (
 SEEDS = range(300)
 
 
-@one_in(4)
+@one_in(8)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "mutate",

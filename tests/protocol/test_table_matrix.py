@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.mark.timeout(3600)
 @one_in(2, "kind")
-@shares(60)
+@shares(90)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_call_of_a_run_to_tables_with_every_fault(
     kind: Kind, share: int, tmp_path: Path, proved: Proved, monkeypatch: pytest.MonkeyPatch

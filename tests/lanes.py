@@ -38,7 +38,7 @@ LANES: Mapping[str, Sequence[str]] = {
     **{lane: [f"tests/{folder}" for folder in folders] for lane, folders in FOLDERS.items()},
     "computing": ["tests", *(f"--ignore=tests/{folder}" for folders in FOLDERS.values() for folder in folders)],
 }
-NICE: Mapping[str, int] = {"services": 3, "computing": 5}
+NICE: Mapping[str, int] = {"services": 1, "computing": 5}
 """How far lanes stand back where several want a core. Those that wait most don't: they would be the last to end."""
 MEMORY = "/dev/shm"
 IN_MEMORY = frozenset(["airflow", "spark", "computing"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor, Future
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def read_ahead(pool: Executor, do: Callable[[S], T], items: Iterable[S], most: int) -> Iterator[T]:
+def read_ahead(pool: Executor, do: Callable[[S], T], items: Iterable[S], most: int) -> Generator[T, None, None]:
     """Do something with each item, such as read it, and yield the results in order.
 
     :param most: the number of items that have begun before their result is wanted.

@@ -8,10 +8,13 @@ import resource
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from threading import Condition
+from typing import Any, BinaryIO, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +25,8 @@ from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.options import Keep, Links
 from airflow_gobblin.copy.transfer import durability, local, streams
 from airflow_gobblin.copy.transfer.local import DiskDestination
-from airflow_gobblin.copy.transfer.streams import SMALL, TreeOrigin
+from airflow_gobblin.copy.transfer.streams import BLOCK, SMALL, TreeOrigin
+from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.failure import ErrorKind
 from airflow_gobblin.model.work import UnitResult, UnitState
@@ -300,6 +304,63 @@ def test_a_path_that_leaves_its_folder_is_refused(copying: Copying, path: str) -
         stage(copying, Entry(path, EntryKind.FILE))
     with pytest.raises(ConfigurationError, match="plain relative path"):
         next(TreeOrigin(copying.tree, ".").blocks(Entry(path, EntryKind.FILE)))
+
+
+class SeenFile(FileIO):
+    """A file that tells of each reading."""
+
+    def __init__(self, path: str, tell: Callable[[], None]) -> None:
+        super().__init__(path)
+        self._tell = tell
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._tell()
+        return super().read(size)
+
+
+class ReadsSeen(LocalTree):
+    """A tree on a disk that counts how often its files are read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.reads, self._changed = 0, Condition()
+
+    def open(self, path: str) -> BinaryIO:
+        return cast(BinaryIO, SeenFile(f"{self.root}/{path}", self._count))
+
+    def _count(self) -> None:
+        with self._changed:
+            self.reads += 1
+            self._changed.notify_all()
+
+    def were(self, reads: int) -> bool:
+        """Return whether files are read so often before long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.reads >= reads, timeout=20)
+
+
+def test_the_next_block_is_read_while_one_is_written(tmp_path: Path) -> None:
+    content = os.urandom(2 * BLOCK + 1)
+    (tmp_path / "large").write_bytes(content)
+    tree = ReadsSeen(tmp_path)
+    entry, found = tree.entry("large"), bytearray()
+    assert entry is not None
+    for number, block in enumerate(TreeOrigin(tree, ".").blocks(entry), 1):
+        assert tree.were(number + 1)
+        found += block
+    assert found == content
+    assert tree.reads == 4
+
+
+def test_a_reader_that_stops_midway_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(3 * BLOCK))
+    tree, before = ReadsSeen(tmp_path), threading.active_count()
+    entry = tree.entry("large")
+    assert entry is not None
+    blocks = TreeOrigin(tree, ".").blocks(entry)
+    next(blocks)
+    blocks.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
 
 
 class Anything:

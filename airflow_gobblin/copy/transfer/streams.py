@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import repeat, takewhile
 from threading import Lock
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
@@ -25,6 +26,7 @@ from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.work import Segment, StagedFile
 from airflow_gobblin.steps.publishing import staged_identity
+from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files.base import Files, StagedOutput, contained
 
 Block = bytes | memoryview
@@ -157,8 +159,12 @@ class TreeOrigin:
         path = joined(self._folder, contained(entry.path))
         self._expect(entry, path)
         left = entry.size
-        with reading(self._tree.root, path), self._tree.open(path) as file:
-            while block := file.read(BLOCK):
+        with (
+            reading(self._tree.root, path),
+            self._tree.open(path) as file,
+            closing(_blocks_of(file, entry.size)) as blocks,
+        ):
+            for block in blocks:
                 left -= len(block)
                 yield block
         if left != 0:
@@ -191,6 +197,18 @@ class TreeOrigin:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _blocks_of(file: BinaryIO, size: int) -> Generator[bytes, None, None]:
+    """Yield the blocks of an open file, each of which is read while the one before it is used.
+
+    :param size: the file's, as it was planned.
+    """
+    if size <= BLOCK:
+        yield from iter(partial(file.read, BLOCK), b"")
+        return
+    with ThreadPoolExecutor(1, "read") as pool, closing(read_ahead(pool, file.read, repeat(BLOCK), 1)) as blocks:
+        yield from takewhile(len, blocks)
 
 
 def write_blocks(origin: Origin, entry: Entry, file: int, checksum: Checksum) -> None:

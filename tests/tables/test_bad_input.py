@@ -325,7 +325,10 @@ def test_a_column_of_a_reserved_name_is_named(tmp_path: Path, postgres_database:
 @pytest.mark.parametrize(
     ("form", "options", "value", "cause"),
     [
-        ("postgres", {}, "a\0b", "a text with the character NUL, which PostgreSQL can't hold"),
+        pytest.param(
+            *("postgres", {}, "a\0b", "a text with the character NUL, which PostgreSQL can't hold"),
+            marks=pytest.mark.slow,
+        ),
         ("delta", {"partition": ("c",)}, "", "Delta takes an empty text in a partition column for null"),
     ],
     ids=["NUL in PostgreSQL", "an empty text in a partition of Delta"],

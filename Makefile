@@ -31,7 +31,7 @@ demo: setup-demo$(addprefix -,$(filter iceberg kafka,$(PART))) ## run the main j
 test: setup ## run the tests, in four lanes (half an hour on two free cores)
 	@$(PY) -m tests.lanes && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
 
-# In memory, if there is enough of it: many of these tests would wait for a disk otherwise. `make test` has those of files and journals on one.
+# In memory, if there is enough of it: many of these tests would wait for a disk otherwise. `make test` has those of files and stores on one.
 MEMORY = $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 2000000 { print "/dev/shm" }')
 
 .PHONY: quick

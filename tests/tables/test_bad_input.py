@@ -325,13 +325,10 @@ def test_a_column_of_a_reserved_name_is_named(tmp_path: Path, postgres_database:
 @pytest.mark.parametrize(
     ("form", "options", "value", "cause"),
     [
-        pytest.param(
-            *("postgres", {}, "a\0b", "a text with the character NUL, which PostgreSQL can't hold"),
-            marks=pytest.mark.slow,
-        ),
+        ("postgres", {}, "a\0b", "a text with the character NUL, which PostgreSQL can't hold"),
         ("delta", {"partition": ("c",)}, "", "Delta takes an empty text in a partition column for null"),
     ],
-    ids=["NUL in PostgreSQL", "an empty text in a partition of Delta"],
+    ids=["postgres", "delta"],
 )
 def test_a_value_that_the_format_does_not_hold_is_named_before_anything_is_decided(
     tmp_path: Path, request: pytest.FixtureRequest, form: str, options: dict[str, Any], value: str, cause: str

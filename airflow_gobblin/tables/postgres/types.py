@@ -202,7 +202,7 @@ def check_values(rows: pa.RecordBatch, subject: str) -> None:
 
 
 def _check_texts(array: pa.Array, name: str, subject: str) -> None:
-    values = array.storage if is_json(array.type) else array.flatten() if pa.types.is_list(array.type) else array
+    values = _values(array)
     if not pa.types.is_string(values.type) or not len(values):
         return
     _, offsets, data = values.buffers()
@@ -221,7 +221,7 @@ def _check_texts(array: pa.Array, name: str, subject: str) -> None:
 
 def _check_times(array: pa.Array, name: str, subject: str) -> None:
     """Refuse dates and times that PostgreSQL would take for its infinities, or for other ones."""
-    values = array.flatten() if pa.types.is_list(array.type) else array
+    values = _values(array)
     if pa.types.is_date32(values.type):
         bits, (low, high) = pa.int32(), _DAYS
     elif pa.types.is_timestamp(values.type):
@@ -236,6 +236,13 @@ def _check_times(array: pa.Array, name: str, subject: str) -> None:
             cause="it has a date or time that PostgreSQL doesn't: they begin in the year 4714 B.C., and dates end in 5874897",
             hint="Convert it, or leave such rows out by a check.",
         )
+
+
+def _values(array: pa.Array) -> pa.Array:
+    """Return the values of a column: of JSON its texts, and of lists what is in them."""
+    if is_json(array.type):
+        return array.storage
+    return array.flatten() if pa.types.is_list(array.type) else array
 
 
 @dataclass(frozen=True)

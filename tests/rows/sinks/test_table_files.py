@@ -57,7 +57,7 @@ def read(files: Files, file: DataFile) -> pa.Table:
     return pq.read_table(pa.BufferReader(content))
 
 
-@pytest.fixture(params=["disk", "memory objects", pytest.param("s3", marks=pytest.mark.slow)])
+@pytest.fixture(params=["disk", "memory objects", "versitygw"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     if request.param == "disk":
         return LocalFiles(tmp_path)

@@ -364,6 +364,23 @@ def test_a_reader_that_stops_midway_leaves_nothing_behind(tmp_path: Path) -> Non
     assert threading.active_count() == before
 
 
+def test_a_large_file_does_not_stay_in_memory_once_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, dropped = {"small": 5, "large": durability._LARGE}, []
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    advise = os.posix_fadvise
+
+    def seen(file: int, start: int, length: int, advice: int) -> None:
+        dropped.append((Path(os.readlink(f"/proc/self/fd/{file}")).name, start, length, advice))
+        advise(file, start, length, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", seen)
+    durability.sync_files([f"{tmp_path}/{name}" for name in sizes])
+    assert dropped == [("large", 0, 0, os.POSIX_FADV_DONTNEED)]
+
+
 class Anything:
     """An origin with everything that is asked of it. It is empty."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -105,7 +106,38 @@ def test_no_part_is_written_once_a_copy_has_failed(
     with pytest.raises(OSError, match="Bad file"):
         origin.copy_to_disk(entry, read_only, Checksum(False))
     os.close(read_only)
-    assert origin._pool._work_queue.empty()
+    assert origin._writers._work_queue.empty()
+
+
+@pytest.mark.parametrize("path", ["b/large", "c/ä ~%20+"])
+def test_a_part_arrives_block_by_block(origin: ObjectOrigin, path: str) -> None:
+    content, tree = CONTENT[path], origin._tree
+    for start, end in ((0, len(content)), (1, len(content) - 1)):
+        blocks, etag = tree.stream_part(path, start, end)
+        arrived = [*blocks]
+        assert b"".join(arrived) == content[start:end]
+        assert (max(map(len, arrived)) <= 1 << 18, etag) == (True, entry_of(origin, path).stamp)
+
+
+def test_a_part_that_is_not_there_is_no_part(origin: ObjectOrigin) -> None:
+    with pytest.raises(OSError, match="answered 4"):
+        origin._tree.stream_part("b/none", 0, 1)
+    with pytest.raises(OSError, match="answered 416"):
+        origin._tree.stream_part("a", 5, 6)
+
+
+def test_a_part_that_breaks_off_goes_on_where_it_did(
+    origin: ObjectOrigin, tmp_path: Path, target: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ObjectTree.stream_part
+
+    def breaking(tree: ObjectTree, path: str, start: int, end: int) -> tuple[Iterator[bytes], str]:
+        blocks, etag = whole(tree, path, start, end)
+        return islice(blocks, 5), etag
+
+    monkeypatch.setattr(ObjectTree, "stream_part", breaking)
+    origin.copy_to_disk(entry_of(origin, "b/large"), target, Checksum(False))
+    assert (tmp_path / "copy").read_bytes() == LARGE
 
 
 def test_small_files_are_read_many_at_once(

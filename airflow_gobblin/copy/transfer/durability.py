@@ -26,6 +26,8 @@ _SAFE = frozenset(
 _REPORTING = (5, 8)
 """Older kernels don't report to `syncfs` that a file couldn't be written."""
 _AT_ONCE = 16
+_LARGE = 16 << 20
+"""The size from which a file isn't kept in memory once it is on the disk."""
 _BEGIN = 2
 """`SYNC_FILE_RANGE_WRITE`: to begin writing what is changed and isn't being written, without waiting for its end."""
 
@@ -63,7 +65,10 @@ def begin_to_write(file: int, at: int, length: int) -> None:
 
 
 def sync_files(paths: list[str]) -> None:
-    """Wait until the contents of files, or the names in folders, are durable, many at once."""
+    """Wait until the contents of files, or the names in folders, are durable, many at once.
+
+    Large files then leave the system's cache: copies of terabytes would push out what other programs read.
+    """
     with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(paths)))) as pool:
         for _ in pool.map(_sync, paths):
             pass
@@ -73,6 +78,8 @@ def _sync(path: str) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(handle)
+        if os.fstat(handle).st_size >= _LARGE and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(handle)
 

@@ -27,8 +27,10 @@ PART = 4 << 20
 """The size of a part that is asked for at once: memory for larger ones is new each time, which takes longer than to read them."""
 _AHEAD = 7
 """The number of parts of a file that are asked for ahead."""
-_STREAMED = 16 << 20
+_STREAMED = 64 << 20
 """The size of a part that is written to a disk block by block, while others are."""
+_WRITERS = 3
+"""The number of such parts at once: those who write into one file wait for each other."""
 IN_FLIGHT = 32
 
 
@@ -44,6 +46,7 @@ class ObjectOrigin:
         self._tree = tree
         self._folder = folder
         self._pool = ThreadPoolExecutor(1 + _AHEAD, "read")
+        self._writers = ThreadPoolExecutor(_WRITERS, "write")
 
     @property
     def location(self) -> ObjectLocation:
@@ -102,7 +105,7 @@ class ObjectOrigin:
         if checksum.wanted or entry.size <= PART:
             write_blocks(self, entry, file, checksum)
         else:
-            all_of(self._pool, partial(self._write_part, entry, file), range(0, entry.size, _STREAMED))
+            all_of(self._writers, partial(self._write_part, entry, file), range(0, entry.size, _STREAMED))
 
     def _write_part(self, entry: Entry, file: int, start: int) -> None:
         at = start
@@ -112,21 +115,22 @@ class ObjectOrigin:
         begin_to_write(file, start, at - start)
 
     def _streamed(self, entry: Entry, start: int, end: int) -> Iterator[Block]:
-        """Yield a part of a file block by block, and what doesn't arrive that way in one piece."""
+        """Yield a part of a file block by block, and what doesn't arrive that way in parts that are asked for one by one."""
         at = start
         with suppress(Exception):
             blocks, etag = self._tree.stream_part(self._path(entry), start, end)
             for block in blocks if etag == entry.stamp else ():
                 yield block
                 at += len(block)
-        if at < end:
-            yield self.part(entry, at, end)
+        for rest in range(at, end, PART):
+            yield self.part(entry, rest, min(rest + PART, end))
 
     def link(self, entry: Entry) -> str:
         raise NotImplementedError("there are no links in an object store")
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._pool, self._writers):
+            pool.shutdown(cancel_futures=True)
 
 
 class ObjectDestination(FilesDestination):

@@ -19,6 +19,7 @@ from airflow_gobblin.storage.files.s3_uploads import TIME_KEY
 from airflow_gobblin.storage.filesystems import SECONDS_TO_ANSWER, as_os_error
 from airflow_gobblin.storage.locations import ObjectLocation
 from airflow_gobblin.storage.quick_s3 import QuickS3, open_quick_s3
+from airflow_gobblin.storage.s3_streams import S3Streams
 
 _THREADS = 16
 _AHEAD = 8
@@ -126,13 +127,9 @@ class ObjectTree:
         with as_os_error("read", path):
             return self._by_s3fs(key, start, end)
 
-    def stream_part(self, path: str, start: int, end: int) -> tuple[Iterator[bytes | memoryview], str]:
+    def stream_part(self, path: str, start: int, end: int) -> tuple[Iterator[bytes], str]:
         """Return a part as `read_part` does, block by block as it arrives, which may raise any `Exception`."""
-        key = self._key(path)
-        if self._quick is not None and self._quick.knows(key):
-            return self._quick.stream_part(key, start, end)
-        block, etag = self.read_part(path, start, end)
-        return iter([block]), etag
+        return self._streams.part(self._key(path), start, end)
 
     def _by_s3fs(self, key: str, start: int, end: int) -> tuple[bytes, str]:
         from fsspec.asyn import sync
@@ -149,6 +146,10 @@ class ObjectTree:
     @cached_property
     def _quick(self) -> QuickS3 | None:
         return open_quick_s3(self._fs, self._bucket, SECONDS_TO_ANSWER)
+
+    @cached_property
+    def _streams(self) -> S3Streams:
+        return S3Streams(self._fs, self._bucket, SECONDS_TO_ANSWER)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ times the compared part itself, and reports it as one line of JSON on its standa
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -13,11 +14,10 @@ import shutil
 import statistics
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import psutil
 
 from tests.benchmarks.contenders.saying import DATABASE, FORMER, TARGET
 from tests.peak_memory import peak_bytes
@@ -40,8 +40,8 @@ SEED = 20261121
 
 _LONGEST = 600
 """Seconds that a contender's program may take, with its start."""
-_BETWEEN_LOOKS = 0.2
-"""Seconds between two looks at the memory of a program's processes. A look takes up to 10 ms of CPU time on a busy machine."""
+_BETWEEN_LOOKS = 0.5
+"""Seconds between two looks at the memory of a program's processes, which take CPU time from it."""
 FAILED = "it failed, or took longer"
 """The phase of a peer that has no other figure."""
 
@@ -228,18 +228,22 @@ class Memory:
         return max((mb for is_task, mb in self._peaks.values() if is_task), default=None)
 
     def _watch(self) -> None:
+        gc.freeze()  # else a look has all that is loaded here looked through
         while not self._done.wait(_BETWEEN_LOOKS):
-            for process in self._processes():
+            for pid in _with_children(self._pid):
                 try:
-                    is_task = any("pyspark.daemon" in word for word in process.cmdline())
-                    peak = peak_bytes(process.pid) >> 20
-                except (psutil.Error, OSError):
+                    is_task = b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+                    peak = peak_bytes(pid) >> 20
+                except OSError:
                     continue
-                self._peaks[process.pid] = (is_task, max(peak, self._peaks.get(process.pid, (False, 0))[1]))
+                self._peaks[pid] = (is_task, max(peak, self._peaks.get(pid, (False, 0))[1]))
 
-    def _processes(self) -> list[psutil.Process]:
-        try:
-            first = psutil.Process(self._pid)
-            return [first, *first.children(recursive=True)]
-        except psutil.Error:
-            return []
+
+def _with_children(pid: int) -> Iterator[int]:
+    """Yield a process and all below it: by proc_pid_task_children(5), which looks at no other process."""
+    yield pid
+    children = []
+    with suppress(OSError):  # it may end at any time
+        children = [word for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
+    for child in children:
+        yield from _with_children(int(child))

@@ -32,6 +32,7 @@ from airflow_gobblin.journal.records import Action, Decision, Outcome, OutcomeSt
 from airflow_gobblin.journal.seals import SealedDataset
 from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, UnitResult, UnitState, UnitSummary, Upload
@@ -396,8 +397,8 @@ def phases_do_not_wait() -> Iterable[Patch]:
     """A phase begins before the one before it is done: the last one first, but in the slot that scenarios begin with."""
     of, instead = Decision.of, {Phase.PREPARE: Phase.SETTLE, Phase.PUBLISH: Phase.PUBLISH, Phase.SETTLE: Phase.PREPARE}
 
-    def impatient(self: Decision, phase: Phase) -> tuple[ShardRef, ...]:
-        return of(self, phase if self.slot == 1 else instead[phase])
+    def impatient(self: Decision, phase: Phase, *sites: Site) -> tuple[ShardRef, ...]:
+        return of(self, phase if self.slot == 1 else instead[phase], *sites)
 
     return (Patch(Decision, "of", impatient),)
 

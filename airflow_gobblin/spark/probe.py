@@ -24,7 +24,7 @@ from airflow_gobblin.spark.worker import reading_last
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["probe_executors"]
+__all__ = ["probe_by_arrow", "probe_executors"]
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | N
         return int(spark.sparkContext.defaultParallelism)
     try:
         try:
-            answers = _by_arrow(spark, wanted, folder)
+            answers = probe_by_arrow(spark, wanted, folder)
         except Exception as error:
             log.warning("the probe by Arrow failed: %s", cause_of(error))
             answers = _plainly(spark, wanted, folder)
@@ -76,8 +76,8 @@ def _environment(python: str) -> tuple[str, str]:
     return os.path.realpath(os.path.dirname(found)), os.path.realpath(found)
 
 
-def _by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
-    """Return each Spark task's findings."""
+def probe_by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
+    """Return each Spark task's findings, as JSON. See `probe_executors`, which draws the conclusions."""
 
     def look(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa

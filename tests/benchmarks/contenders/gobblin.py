@@ -1,7 +1,8 @@
 """This package, without Airflow around it: plan, run the pack on Spark or in two processes like Spark's Python workers, commit.
 
 The data phase reads and writes all units of the pack and keeps their results. Before it, Spark was started, and its
-executors' Pythons were started with what they need, which isn't counted; planning, data and commit are.
+executors' Pythons were started with what they need, which isn't counted; planning, data and commit are. The heap is frozen as in
+our tasks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from urllib.parse import quote
 
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.ingestion import Ingestion
-from airflow_gobblin.job import Attempt
+from airflow_gobblin.job import Attempt, Work
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.watermark import TimestampWatermark
@@ -38,7 +39,6 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
-from airflow_gobblin.spark.worker import reading_last
 from airflow_gobblin.tables.port import table_of
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
 from tests.benchmarks.contenders.saying import TARGET, Laps, arguments, cpu_seconds, say
@@ -106,7 +106,7 @@ def on_spark(
         os.environ["SPARK_SUBMIT_OPTS"] = submit_options()  # as our operator does
         start_session()
     with spark_session("benchmark", zips=zips) as spark:
-        spark.range(0, 1000).mapInArrow(_with_drivers, "id long").collect()
+        _probe_as_a_cluster(spark, opened.job.work, connections)
         session, before = clock.lap("Spark start"), cpu_seconds()
         report = run_pack(spark, job.sink.target, opened.staging.folder, run.run, 0, (), connections)
         seconds, cpu = clock.lap("data") - report.probe_seconds, cpu_seconds() - before
@@ -116,12 +116,13 @@ def on_spark(
     return cpu
 
 
-def _with_drivers(batches: Iterable[Any]) -> Iterator[Any]:
-    """Start the executors' Pythons, with what the units need, as the probe of a cluster does."""
-    import airflow_gobblin.spark.task  # noqa: F401
+def _probe_as_a_cluster(spark: Any, work: Work, connections: SparkConnections) -> None:
+    """Start the executors' Pythons, with what the units need, by the probe of a cluster, which local mode does without."""
+    from airflow_gobblin.model.registry import built_in_modules
+    from airflow_gobblin.spark.probe import probe_by_arrow
 
-    import_drivers()
-    yield from reading_last(iter(()), batches)
+    modules = ("pyarrow", "airflow_gobblin.spark.task", *built_in_modules(), *work.modules(connections))
+    probe_by_arrow(spark, modules, None)
 
 
 @dataclass(frozen=True)
@@ -206,6 +207,8 @@ def load_from(job: Ingestion, table: str, since: str) -> None:
 
 
 def main() -> None:
+    from airflow_gobblin.operators.frozen_heap import frozen_heap
+
     asked = arguments(folder="", table="", key="", spark="yes", since="never", remote="none", sink="parquet")
     connections = _connections(asked.folder, asked.url, asked.sink)
     job = ingestion(asked.folder, asked.table, asked.key, asked.sink)
@@ -214,18 +217,19 @@ def main() -> None:
     import_drivers()
     import_library(asked.sink)
     clock = Laps()
-    opened = open_job(job, connections)
-    run = create_work_units(opened, RunRequest("benchmark"))
-    clock.lap("planning")
-    if asked.spark == "yes":
-        on_spark(opened, run, job, connections, clock, "" if asked.remote == "none" else asked.remote)
-    else:
-        in_processes(shares(asked, opened, run, connections), clock)
-    (pack,) = run.packs
-    write_commit_steps(opened, run, pack)
-    execute_commit_steps(opened, run, pack)
-    finish(opened, run)
-    clock.lap("commit")
+    with frozen_heap():
+        opened = open_job(job, connections)
+        run = create_work_units(opened, RunRequest("benchmark"))
+        clock.lap("planning")
+        if asked.spark == "yes":
+            on_spark(opened, run, job, connections, clock, "" if asked.remote == "none" else asked.remote)
+        else:
+            in_processes(shares(asked, opened, run, connections), clock)
+        (pack,) = run.packs
+        write_commit_steps(opened, run, pack)
+        execute_commit_steps(opened, run, pack)
+        finish(opened, run)
+        clock.lap("commit")
     say(
         sum(clock.phases[name] for name in ("planning", "data", "commit")),
         clock.phases,

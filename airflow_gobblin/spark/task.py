@@ -21,7 +21,6 @@ from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
-from airflow_gobblin.spark.worker import freeze_heap
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.workspace.staging import Staging
@@ -75,7 +74,6 @@ def run_task(spec: TaskSpec) -> Iterator[pa.RecordBatch]:
 
 def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[pa.RecordBatch]:
     import_kinds(spec.code)
-    freeze_heap()
     staging = Staging(open_files(spec.workspace, connections), spec.staging)
     work = staging.work(spec.run)
     at_once = work.units_at_once if isinstance(work, LightWork) else 1

@@ -5,14 +5,12 @@ Only the standard library is imported here, as a worker may have nothing else.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import TypeVar
 from zipimport import zipimporter
 
-__all__ = ["forget_zips", "freeze_heap", "reading_last"]
+__all__ = ["forget_zips", "reading_last"]
 
 Row = TypeVar("Row")
 
@@ -26,15 +24,6 @@ def reading_last(rows: Iterable[Row], batches: Iterable[object]) -> Iterator[Row
     for _ in batches:
         pass
     forget_zips()
-
-
-@cache
-def freeze_heap() -> None:
-    """Keep Python's garbage collector from what this worker has loaded, once for all its tasks.
-
-    All of its modules would be looked through again and again, which takes about 3 % of the CPU time of reading a table.
-    """
-    gc.freeze()
 
 
 def forget_zips() -> None:

@@ -54,6 +54,12 @@ def test_histories_catch_every_mutant(share: int, proved: Proved) -> None:
     assert not missed, f"no history of {SEEDS} catches {missed}"
 
 
+@pytest.mark.parametrize(("make", "scenarios"), INTERLEAVINGS_CATCH)
+def test_the_scenarios_of_the_interleavings_begin_with_each_fault(make: Callable[[], object], scenarios: str) -> None:
+    """What `make proofs` plays with the fault doesn't end before it begins."""
+    assert any(name.startswith(scenarios) for name in interleavings.names_of_scenarios(make.__name__))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize(("make", "scenarios"), INTERLEAVINGS_CATCH)
 def test_the_interleavings_catch(make: Callable[[], object], scenarios: str, proved: Proved) -> None:

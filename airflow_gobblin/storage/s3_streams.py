@@ -36,11 +36,14 @@ class S3Streams:
         from botocore.utils import get_environ_proxies
 
         about = filesystem.connect().meta
-        self._bucket = f"{about.endpoint_url}/{bucket}"
+        self._bucket = f"{about.endpoint_url.rstrip('/')}/{bucket}"
         self._region = about.region_name
         self._credentials = botocore_credentials(filesystem)
+        if self._credentials is None:
+            raise OSError("no credentials were found")
+        session = filesystem.storage_options.get("session")
         self._session = URLLib3Session(
-            os.environ.get("AWS_CA_BUNDLE") or True,
+            (session and session.get_config_variable("ca_bundle")) or True,
             proxies=get_environ_proxies(about.endpoint_url),
             timeout=(_SECONDS_TO_CONNECT, seconds),
             max_pool_connections=_CONNECTIONS,

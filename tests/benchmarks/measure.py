@@ -242,8 +242,10 @@ class Memory:
 def _with_children(pid: int) -> Iterator[int]:
     """Yield a process and all below it: by proc_pid_task_children(5), which looks at no other process."""
     yield pid
-    children = []
-    with suppress(OSError):  # it may end at any time
-        children = [word for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
-    for child in children:
-        yield from _with_children(int(child))
+    threads: list[Path] = []
+    with suppress(OSError):  # threads and processes may end at any time
+        threads = [*Path(f"/proc/{pid}/task").glob("*/children")]
+    for thread in threads:
+        with suppress(OSError):
+            for child in thread.read_text().split():
+                yield from _with_children(int(child))

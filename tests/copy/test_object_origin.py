@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -106,7 +106,7 @@ def test_no_part_is_written_once_a_copy_has_failed(
     with pytest.raises(OSError, match="Bad file"):
         origin.copy_to_disk(entry, read_only, Checksum(False))
     os.close(read_only)
-    assert origin._writers._work_queue.empty()
+    assert origin._pool._work_queue.empty()
 
 
 @pytest.mark.parametrize("path", ["b/large", "c/ä ~%20+"])
@@ -136,6 +136,22 @@ def test_a_part_that_breaks_off_goes_on_where_it_did(
         return islice(blocks, 5), etag
 
     monkeypatch.setattr(ObjectTree, "stream_part", breaking)
+    origin.copy_to_disk(entry_of(origin, "b/large"), target, Checksum(False))
+    assert (tmp_path / "copy").read_bytes() == LARGE
+
+
+def test_a_part_that_is_longer_than_was_asked_for_is_not_written_over_the_next(
+    origin: ObjectOrigin, tmp_path: Path, target: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_STREAMED", PART)
+    whole = ObjectTree.stream_part
+
+    def longer(tree: ObjectTree, path: str, start: int, end: int) -> tuple[Iterator[bytes], str]:
+        blocks, etag = whole(tree, path, start, end)
+        return chain(blocks, [b"surplus"]), etag
+
+    monkeypatch.setattr(ObjectTree, "stream_part", longer)
+    monkeypatch.setattr(objects, "all_of", lambda pool, do, items: [do(item) for item in reversed(items)])
     origin.copy_to_disk(entry_of(origin, "b/large"), target, Checksum(False))
     assert (tmp_path / "copy").read_bytes() == LARGE
 

@@ -8,6 +8,7 @@ import platform
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 
 _SAFE = frozenset(
@@ -79,7 +80,8 @@ def _sync(path: str) -> None:
     try:
         os.fsync(handle)
         if os.fstat(handle).st_size >= _LARGE and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(handle)
 

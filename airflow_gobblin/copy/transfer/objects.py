@@ -28,9 +28,9 @@ PART = 4 << 20
 _AHEAD = 7
 """The number of parts of a file that are asked for ahead."""
 _STREAMED = 64 << 20
-"""The size of a part that is written to a disk block by block, while others are."""
-_WRITERS = 3
-"""The number of such parts at once: those who write into one file wait for each other."""
+"""The least size of a part that is written to a disk block by block, while others are."""
+_STREAMS = 3
+"""The most such parts of a file: those who write into one file wait for each other."""
 IN_FLIGHT = 32
 
 
@@ -46,7 +46,6 @@ class ObjectOrigin:
         self._tree = tree
         self._folder = folder
         self._pool = ThreadPoolExecutor(1 + _AHEAD, "read")
-        self._writers = ThreadPoolExecutor(_WRITERS, "write")
 
     @property
     def location(self) -> ObjectLocation:
@@ -105,11 +104,12 @@ class ObjectOrigin:
         if checksum.wanted or entry.size <= PART:
             write_blocks(self, entry, file, checksum)
         else:
-            all_of(self._writers, partial(self._write_part, entry, file), range(0, entry.size, _STREAMED))
+            size = max(_STREAMED, -(-entry.size // _STREAMS))
+            all_of(self._pool, partial(self._write_part, entry, file, size), range(0, entry.size, size))
 
-    def _write_part(self, entry: Entry, file: int, start: int) -> None:
+    def _write_part(self, entry: Entry, file: int, size: int, start: int) -> None:
         at = start
-        for block in self._streamed(entry, start, min(start + _STREAMED, entry.size)):
+        for block in self._streamed(entry, start, min(start + size, entry.size)):
             write_all(file, block, at)
             at += len(block)
         begin_to_write(file, start, at - start)
@@ -120,6 +120,8 @@ class ObjectOrigin:
         with suppress(Exception):
             blocks, etag = self._tree.stream_part(self._path(entry), start, end)
             for block in blocks if etag == entry.stamp else ():
+                if at + len(block) > end:
+                    break  # more than was asked for would be written over the next part
                 yield block
                 at += len(block)
         for rest in range(at, end, PART):
@@ -129,8 +131,7 @@ class ObjectOrigin:
         raise NotImplementedError("there are no links in an object store")
 
     def close(self) -> None:
-        for pool in (self._pool, self._writers):
-            pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
 
 
 class ObjectDestination(FilesDestination):

@@ -222,11 +222,13 @@ def test_a_catalog_that_may_not_be_written_to_is_named(tmp_path: Path, postgres_
     lab = TableLab(tmp_path / "work", Iceberg({"lake_catalog": catalog_of(postgres_database, tmp_path)}), A, B)
     lab.run(replace(A, urn="c"))  # makes the catalog's tables
     Postgres(postgres_database).sql(
-        "DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN PASSWORD 'secret';"
-        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"
+        "DROP ROLE IF EXISTS catalog_reader; CREATE ROLE catalog_reader LOGIN PASSWORD 'secret';"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO catalog_reader"
     )
     may = lab.connections
-    lab.connections = SparkConnections({"lake_catalog": catalog_of(as_user("reader", postgres_database), tmp_path)})
+    lab.connections = SparkConnections(
+        {"lake_catalog": catalog_of(as_user("catalog_reader", postgres_database), tmp_path)}
+    )
     with pytest.raises(TableError) as told:
         lab.run(A, B)
     for text in (lab.table("a").name, "permission denied", "that their connections may do this"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.connections import Connections
 
-_SECONDS_TO_CONNECT = 10
+SECONDS_TO_CONNECT = 10
 SECONDS_TO_ANSWER = 60
 _TRIES = 5
 _CONCURRENT = 64
@@ -163,7 +163,7 @@ def _service_models() -> Any:
 def _s3_settings(tries: int, seconds: float) -> dict[str, Any]:
     retries = {"total_max_attempts": tries, "mode": "standard"}
     config = {
-        "connect_timeout": _SECONDS_TO_CONNECT,
+        "connect_timeout": SECONDS_TO_CONNECT,
         "read_timeout": seconds,
         "retries": retries,
         "max_pool_connections": _CONCURRENT,

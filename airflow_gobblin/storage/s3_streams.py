@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from airflow_gobblin.storage.filesystems import SECONDS_TO_CONNECT
 from airflow_gobblin.storage.quick_s3 import botocore_credentials
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ __all__ = ["S3Streams"]
 _BLOCK = 256 << 10
 """The size of a block: it stays in a processor's cache from the socket to the file."""
 _CONNECTIONS = 16
-_SECONDS_TO_CONNECT = 10
 
 
 class S3Streams:
@@ -45,7 +45,7 @@ class S3Streams:
         self._session = URLLib3Session(
             (session and session.get_config_variable("ca_bundle")) or True,
             proxies=get_environ_proxies(about.endpoint_url),
-            timeout=(_SECONDS_TO_CONNECT, seconds),
+            timeout=(SECONDS_TO_CONNECT, seconds),
             max_pool_connections=_CONNECTIONS,
         )
         self._process = os.getpid()

@@ -494,14 +494,6 @@ def first_broken(mutant: str, name: str) -> str | None:
     return found[0] if found else None
 
 
-def names_of_scenarios(mutant: str) -> list[str]:
-    """The scenarios' names, each of which has begun, with a deliberate fault in the product."""
-    with mutated(mutant), deterministic() as determined:
-        determined.stop_clock()
-        determined.begin(0)
-        return [scenario.name for scenario in scenarios()]
-
-
 def explore(share: int = 1, of_scenarios: int = 1, seed: int = 0) -> Tally:
     """One case in `share` of one scenario in `of_scenarios`, chosen by a seed and spread over some processes."""
     tally, first = Tally(), WORKERS * (seed % share)

@@ -204,11 +204,15 @@ def _blocks_of(file: BinaryIO, size: int) -> Generator[bytes, None, None]:
 
     :param size: the file's, as it was planned.
     """
+    blocks = iter(partial(file.read, BLOCK), b"")  # which doesn't read on once it has found the end
     if size <= BLOCK:
-        yield from iter(partial(file.read, BLOCK), b"")
+        yield from blocks
         return
-    with ThreadPoolExecutor(1, "read") as pool, closing(read_ahead(pool, file.read, repeat(BLOCK), 1)) as blocks:
-        yield from takewhile(len, blocks)
+    with (
+        ThreadPoolExecutor(1, "read") as pool,
+        closing(read_ahead(pool, lambda end: next(blocks, end), repeat(b""), 1)) as ahead,
+    ):
+        yield from takewhile(len, ahead)
 
 
 def write_blocks(origin: Origin, entry: Entry, file: int, checksum: Checksum) -> None:

@@ -185,11 +185,16 @@ class CopyWork:
         )
 
     @property
+    def wants_checksums(self) -> bool:
+        """Whether the SHA-256 of each file is asked for."""
+        return bool(self.checksums or self.checks or self.compare is Compare.CHECKSUM)
+
+    @property
     def takes_checksums(self) -> bool:
-        """Whether the SHA-256 of each file is taken when it is copied. In GCS and ADLS a placed copy is known by it alone."""
+        """Whether it is taken of what is copied through us. In GCS and ADLS a placed copy is known by it."""
         target = remote_location(self.workspace)
         by_content = target is not None and target.scheme in ("gs", "abfs")
-        return bool(self.checksums or self.checks or self.compare is Compare.CHECKSUM or by_content)
+        return self.wants_checksums or by_content
 
     @property
     def recipe(self) -> str:

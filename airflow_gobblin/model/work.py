@@ -235,6 +235,7 @@ class StagedFile:
     :param stamp: its modification time when it was closed, in ns, or its future ETag; part of its identity.
     :param upload: the upload behind it, where staged files are uploads.
     :param segment: the place of its bytes, if it is staged together with others.
+    :param mark: the mark in its metadata, if the store made it from another object, by which its own copies are known.
     """
 
     path: str
@@ -244,6 +245,7 @@ class StagedFile:
     stamp: str
     upload: Upload | None = None
     segment: Segment | None = None
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

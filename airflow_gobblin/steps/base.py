@@ -82,7 +82,8 @@ class TargetFile:
     :param path: relative to the target root.
     :param unit: the work unit that it belongs to.
     :param identity: its identity when the slot was decided.
-    :param checksum: the SHA-256 of its content, in hex; empty if none was taken: then only its identity proves it.
+    :param checksum: the SHA-256 of its content, in hex; empty if none was taken: then only its identity proves it, or its mark.
+    :param mark: the mark in its metadata, if it is known by that.
     """
 
     path: str
@@ -90,6 +91,7 @@ class TargetFile:
     identity: FileIdentity
     checksum: str
     rows: int
+    mark: str = ""
 
     @property
     def size(self) -> int:
@@ -102,15 +104,17 @@ class TargetFile:
         return is_dead_letters(self.path)
 
     def is_same(self, found: FileIdentity, files: Files, path: str | None = None) -> bool:
-        """Return whether a file found there is this file: by its identity, else by its checksum.
+        """Return whether a file found there is this file: by its identity, else by its mark or checksum.
 
         :param path: where it was found, if not at its own path.
         """
         if found == self.identity:
             return True
-        if not self.checksum or found.size != self.size:
+        if found.size != self.size:
             return False
-        return files.checksum(path or self.path) == self.checksum
+        if self.mark:
+            return files.copies is not None and files.copies.mark(path or self.path) == self.mark
+        return bool(self.checksum) and files.checksum(path or self.path) == self.checksum
 
 
 class CommitStep(Protocol):

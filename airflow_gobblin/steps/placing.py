@@ -62,7 +62,8 @@ def place_file(
     if staged.upload is not None:
         return (PlaceUploadStep(target, unit, staged.upload, found, staged.checksum, replaces),)
     if files.copies is not None:
-        return (PlaceCopyStep(staged.path, target, unit, found, staged.checksum, replaces), ForgetStep(staged.path))
+        place = PlaceCopyStep(staged.path, target, unit, found, staged.checksum, replaces, staged.mark)
+        return (place, ForgetStep(staged.path))
     linked = (replaces is None or bool(trash)) and not files.renames_new(posixpath.dirname(staged.path))
     steps: list[CommitStep] = [
         PlaceStep(staged.path, target, unit, found, staged.checksum, replaces, linked, trash, backup)
@@ -535,8 +536,9 @@ class PlaceCopyStep(OfOneObject):
     :param target: its place, relative to the target root.
     :param unit: the work unit it belongs to.
     :param identity: the identity of the staged object when the slot was decided. That of its copy is another one.
-    :param checksum: its SHA-256, by which its copy is known.
+    :param checksum: its SHA-256, by which its copy is known; empty if it has a mark.
     :param replaces: the identity of the object that it replaces, if it replaces one.
+    :param mark: the mark in its metadata, which its copy has, too.
     """
 
     source: str
@@ -545,8 +547,14 @@ class PlaceCopyStep(OfOneObject):
     identity: FileIdentity
     checksum: str
     replaces: FileIdentity | None = None
+    mark: str = ""
     phase = Phase.PUBLISH
     rows = 0
+
+    @property
+    def file(self) -> TargetFile:
+        """The object that it places."""
+        return TargetFile(self.target, self.unit, self.identity, self.checksum, 0, self.mark)
 
     def verify(self, context: StepContext) -> StepStatus:
         for _ in range(2):  # somebody may place it between the two looks

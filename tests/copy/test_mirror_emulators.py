@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,17 @@ from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
-from airflow_gobblin.steps.base import StepContext
+from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.placing import PlaceCopyStep
+from airflow_gobblin.storage.files import object_copies
+from airflow_gobblin.storage.filesystems import open_filesystem
+from airflow_gobblin.storage.locations import ObjectLocation
 from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import content, statuses
 from tests.copy.test_mirror_s3 import write
 from tests.proofs import one_in
 from tests.services.emulators import Emulator, with_conditions
+from tests.services.s3_proxy import Fault, Proxy, running_proxy
 
 pytestmark = one_in(2, "emulator")
 
@@ -169,3 +175,119 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(new_job: NewJob, tmp_
     decide(opened)
     assert statuses(inprocess.run(opened)) == {"there#files": "idle"}
     assert [opened.files.read(name) for name in ("one", "two")] == [b"one", b"two"]
+
+
+# Within one store
+
+
+LARGE = os.urandom(1_000_001)
+CONTENT = {"a": b"a", "b/empty": b"", "b/large": LARGE, "c/ä ~%20+": b"odd"}
+
+
+@dataclass(frozen=True)
+class OneStore:
+    """A bucket whose folder `from` has a tree.
+
+    :param proxy: between us and the store.
+    """
+
+    emulator: Emulator
+    proxy: Proxy
+    bucket: str
+    somebody: Any
+
+    def mirror(self, **options: Any) -> OpenJob:
+        """A mirror to its folder `to`."""
+        source, target = (self.emulator.url(f"{self.bucket}/{name}") for name in ("from", "to"))
+        return inprocess.open_job(Mirror("there", source, target, "unused", **{**OPTIONS, **options}), self.emulator)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write an object as somebody else."""
+        self.somebody.pipe_file(f"{self.bucket}/{path}", data)
+
+    def copied(self) -> dict[str, bytes]:
+        found = self.somebody.find(f"{self.bucket}/to")
+        return {
+            path.removeprefix(f"{self.bucket}/to/"): self.somebody.cat_file(path)
+            for path in found
+            if "/_gobblin/" not in path
+        }
+
+
+@pytest.fixture(params=["gcs", "azurite"])
+def one_store(request: pytest.FixtureRequest) -> Iterator[OneStore]:
+    emulator: Emulator = request.getfixturevalue(request.param)
+    with running_proxy(emulator.endpoint) as proxy:
+        proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+        bucket = emulator.create_bucket()
+        place = ObjectLocation(emulator.scheme, "lake", bucket)
+        store = OneStore(emulator.through(proxy.endpoint), proxy, bucket, open_filesystem(place, emulator))
+        for path, data in CONTENT.items():
+            store.put(f"from/{path}", data)
+        yield store
+
+
+def test_within_one_store_no_byte_of_a_file_moves_through_us(one_store: OneStore) -> None:
+    opened, before = one_store.mirror(), one_store.proxy.moved
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    assert one_store.proxy.moved - before < 500_000 < len(LARGE)
+    assert one_store.copied() == CONTENT
+    assert statuses(inprocess.run(opened)) == {"there#files": "idle"}
+    assert staged(opened) == []
+
+
+def test_the_store_replaces_what_is_expected_and_keeps_metadata(one_store: OneStore) -> None:
+    opened, at = one_store.mirror(), f"{one_store.bucket}/from/b/large"
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    given = {"metadata": {"of": "ours"}} if one_store.emulator.scheme == "gs" else {}  # adlfs has one of its own
+    one_store.somebody.pipe_file(at, LARGE[1:], **given)
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    assert one_store.copied() == CONTENT | {"b/large": LARGE[1:]}
+    metadata = object_copies._METADATA[one_store.emulator.scheme]
+    before, after = metadata(one_store.somebody, at), metadata(one_store.somebody, at.replace("/from/", "/to/"))
+    assert before
+    assert {**after} == {**before, object_copies.MARK: after[object_copies.MARK]}
+
+
+def test_a_copy_by_the_store_is_known_by_its_mark(one_store: OneStore) -> None:
+    opened = one_store.mirror()
+    plan = decide(opened)
+    (pack,) = plan.packs
+    decision = opened.journal.history("there#files").slots[-1].decision
+    by_store = [step for step in opened.journal.steps(decision) if isinstance(step, PlaceCopyStep) and step.mark]
+    assert {step.target for step in by_store} == {"a", "b/large", "c/ä ~%20+"}
+    assert {step.checksum for step in by_store} == {""}
+    context = StepContext(opened.files)
+    for step in by_store:
+        assert step.verify(context) is StepStatus.TODO
+        step.execute(context)
+        assert step.verify(context) is StepStatus.DONE
+    first = by_store[0]
+    one_store.put(f"to/{first.target}", b"z" * first.identity.size)
+    assert first.verify(context) is StepStatus.CONFLICT, "somebody else's object has no mark"
+    opened.files.unlink(first.target)
+    assert [done.status.value for done in execute_commit_steps(opened, plan, pack)] == ["committed"]
+    assert one_store.copied() == CONTENT
+
+
+@pytest.mark.parametrize("data", [LARGE[::-1], LARGE[1:], b"", None], ids=["other", "shorter", "empty", "gone"])
+def test_a_source_in_the_store_that_changed_fails_its_file_set(one_store: OneStore, data: bytes | None) -> None:
+    opened = one_store.mirror()
+    plan = create_work_units(opened, RunRequest("first"))
+    if data is None:
+        one_store.somebody.rm_file(f"{one_store.bucket}/from/b/large")
+    else:
+        one_store.put("from/b/large", data)
+    results = [result for _, result in inprocess.run_units(opened, plan, opened.connections)]
+    (failure,) = (result.failure for result in results if result.failure is not None)
+    assert "b/large" in str(failure)
+    assert "is gone" in str(failure) or "changed since it was planned" in str(failure)
+
+
+def test_with_checksums_the_bytes_are_read(one_store: OneStore) -> None:
+    opened = one_store.mirror(checksums=True)
+    decide(opened)
+    decision = opened.journal.history("there#files").slots[-1].decision
+    steps = [step for step in opened.journal.steps(decision) if isinstance(step, PlaceCopyStep)]
+    assert [step.mark for step in steps] == [""] * 4
+    assert all(step.checksum for step in steps)

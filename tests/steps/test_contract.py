@@ -15,6 +15,7 @@ from airflow_gobblin.steps.placing import place_file, place_folder
 from airflow_gobblin.steps.publishing import publish_file, publish_folder
 from airflow_gobblin.storage import filesystems
 from airflow_gobblin.storage.files import Files, open_files
+from airflow_gobblin.storage.files.objects import ObjectFiles
 from airflow_gobblin.testing import FencedStepContract, MemoryFiles, MemoryObjects, StepContract
 from airflow_gobblin.testing.files import write
 from airflow_gobblin.testing.steps import EXECUTORS, Bench, late, shut_out, visible
@@ -312,3 +313,27 @@ class TestPlaceCopyStep(OnEmulators, TestPlaceStep):
 @one_in(3)
 class TestReplaceCopyStep(OnEmulators, TestReplaceStep):
     pass
+
+
+def place_by_store(files: Files, *, replaces: bool = False) -> CommitStep:
+    """As `place`, of an object that the store itself has staged."""
+    assert isinstance(files, ObjectFiles)
+    old = write(files, PLACE, b"old") if replaces else None
+    source, at = write(files, "elsewhere/a.jpg", b"new"), files.root.partition("://")[2]
+    staged = files.stage_copy(f"{at}/elsewhere/a.jpg", source.stamp, 3, "_gobblin/s/0123/a0/u0-0123/a.jpg", PLACE)
+    assert (staged.checksum, bool(staged.mark)) == ("", True)
+    return place_file(staged, PLACE, "u0", files, old)[0]
+
+
+@one_in(3)
+class TestPlaceMarkedCopyStep(OnEmulators, FencedStepContract):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        return place_by_store
+
+
+@one_in(3)
+class TestReplaceMarkedCopyStep(OnEmulators, FencedStepContract):
+    @pytest.fixture
+    def make_step(self) -> Callable[[Files], CommitStep]:
+        return lambda files: place_by_store(files, replaces=True)

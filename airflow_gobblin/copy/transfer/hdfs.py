@@ -11,7 +11,6 @@ from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.failures import writing
 from airflow_gobblin.copy.transfer.streams import Block, Copies, FilesDestination, taken_over
-from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.base import StagedOutput
 from airflow_gobblin.storage.files.hdfs import HdfsFiles, all_attributes, give_attributes
@@ -97,8 +96,7 @@ class Concatenation:
     def takes(self, entry: Entry) -> bool:
         return True
 
-    def stage(self, entry: Entry, target: str) -> StagedFile:
-        path = joined(self._folder, entry.path)
+    def stage(self, entry: Entry, path: str, target: str) -> StagedFile:
         with writing(self._files.root, entry.path):
             first, *others = [self._taken(number, part) for number, part in enumerate(self._parts)]
             self._files.client.concat(self._files.at(first), [*map(self._files.at, others)])

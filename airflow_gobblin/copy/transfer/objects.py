@@ -21,7 +21,6 @@ from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files.base import StagedOutput, contained
 from airflow_gobblin.storage.files.objects import ObjectFiles
-from airflow_gobblin.storage.locations import ObjectLocation
 
 PART = 4 << 20
 """The size of a part that is asked for at once: memory for larger ones is new each time, which takes longer than to read them."""
@@ -46,15 +45,6 @@ class ObjectOrigin:
         self._tree = tree
         self._folder = folder
         self._pool = ThreadPoolExecutor(1 + _AHEAD, "read")
-
-    @property
-    def location(self) -> ObjectLocation:
-        """The root of the tree."""
-        return self._tree.location
-
-    def key(self, entry: Entry) -> str:
-        """Return bucket and key of a file."""
-        return f"{self.location.path}/{self._path(entry)}"
 
     def _path(self, entry: Entry) -> str:
         return joined(self._folder, contained(entry.path))

@@ -263,7 +263,7 @@ class _JoinedUpload:
     def takes(self, entry: Entry) -> bool:
         return True
 
-    def stage(self, entry: Entry, target: str) -> StagedFile:
+    def stage(self, entry: Entry, path: str, target: str) -> StagedFile:
         return self._files.join_parts(self._staged)
 
 

@@ -1,4 +1,6 @@
-"""Shorter ways into S3 than block by block: copies that the store makes by itself, and parts that are read and sent at once."""
+"""Shorter ways into object stores than block by block: copies that the store makes by itself, and, in S3, parts that are read and
+sent at once.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,13 @@ from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.failures import writing
 from airflow_gobblin.copy.transfer.objects import ObjectOrigin
-from airflow_gobblin.copy.transfer.streams import SMALL, Origin
+from airflow_gobblin.copy.transfer.streams import SMALL, Origin, TreeOrigin
+from airflow_gobblin.copy.trees import Tree, joined
+from airflow_gobblin.copy.trees.listed_objects import ListedObjects
+from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.work import StagedFile
+from airflow_gobblin.storage.files.base import Files, contained
 from airflow_gobblin.storage.files.objects import ObjectFiles
 
 
@@ -19,44 +25,57 @@ class StoreCopies:
     """Copies from a source in the store that the target is in, too: no byte moves through us.
 
     :param files: the files below the target's root.
+    :param root: the root of the source, with its bucket.
+    :param folder: the file set's folder below it.
+    :param origin: the origin of its files.
     """
 
-    def __init__(self, files: ObjectFiles, origin: ObjectOrigin, kept: KeptAttributes) -> None:
+    def __init__(
+        self, files: ObjectFiles, root: str, folder: str, origin: ObjectOrigin | TreeOrigin, kept: KeptAttributes
+    ) -> None:
         self._files = files
+        self._root = root
+        self._folder = folder
         self._origin = origin
         self._kept = kept
 
     @staticmethod
-    def between(origin: object, files: object, kept: KeptAttributes) -> StoreCopies | None:
+    def between(tree: Tree, folder: str, origin: Origin, files: Files, kept: KeptAttributes) -> StoreCopies | None:
         """Return the copies within one store: both name the same connection. Otherwise `None`."""
-        if isinstance(origin, ObjectOrigin) and isinstance(files, ObjectFiles) and files.shares_store(origin.location):
-            return StoreCopies(files, origin, kept)
+        if (
+            isinstance(tree, ObjectTree | ListedObjects)
+            and isinstance(origin, ObjectOrigin | TreeOrigin)
+            and isinstance(files, ObjectFiles)
+            and files.shares_store(tree.location)
+        ):
+            return StoreCopies(files, tree.location.path, folder, origin, kept)
         return None
 
     def takes(self, entry: Entry) -> bool:
         """Return whether the store can copy a file: as it is, and if it isn't empty."""
         return entry.made_from is None and entry.size > 0
 
-    def stage(self, entry: Entry, target: str) -> StagedFile:
+    def stage(self, entry: Entry, path: str, target: str) -> StagedFile:
         """Have a file copied.
 
-        :param target: the path that the copy will have.
         :raises SourceChangedError: it isn't as it was planned.
         """
+        source = f"{self._root}/{joined(self._folder, contained(entry.path))}"
         try:
             with writing(self._files.root, target):
                 modified = self._kept.time_in_metadata(entry)
-                staged = self._files.stage_copy(self._origin.key(entry), entry.stamp, entry.size, target, modified)
+                staged = self._files.stage_copy(source, entry.stamp, entry.size, path, target, modified)
         except GobblinError:
             self._origin.expect(entry)
             raise
         try:
             self._origin.expect(entry)  # there are stores that ignore the condition
         except BaseException:
-            assert staged.upload is not None
-            assert self._files.uploads is not None
             with suppress(OSError):
-                self._files.uploads.abort(target, staged.upload.id)
+                if staged.upload is not None and self._files.uploads is not None:
+                    self._files.uploads.abort(target, staged.upload.id)
+                else:
+                    self._files.unlink(path)
             raise
         return staged
 
@@ -83,11 +102,8 @@ class PartUploads:
         """Return whether parts of a file can be read by themselves, and it isn't small."""
         return entry.made_from is None and entry.size > SMALL
 
-    def stage(self, entry: Entry, target: str) -> StagedFile:
-        """Have a file uploaded.
-
-        :param target: the path that the copy will have.
-        """
+    def stage(self, entry: Entry, path: str, target: str) -> StagedFile:
+        """Have a file uploaded."""
         with writing(self._files.root, target):
             modified = self._kept.time_in_metadata(entry)
             return self._files.stage_parts(entry.size, target, partial(self._origin.part, entry), modified)

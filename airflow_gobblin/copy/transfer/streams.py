@@ -156,8 +156,8 @@ class TreeOrigin:
         self._folder = folder
 
     def blocks(self, entry: Entry) -> Iterator[Block]:
-        path = joined(self._folder, contained(entry.path))
-        self._expect(entry, path)
+        path = self._path(entry)
+        self.expect(entry)
         left = entry.size
         with (
             reading(self._tree.root, path),
@@ -169,13 +169,13 @@ class TreeOrigin:
                 yield block
         if left != 0:
             raise changed(self._tree.root, path, described(entry), f"{entry.size - left} bytes")
-        self._expect(entry, path)
+        self.expect(entry)
 
     def part(self, entry: Entry, start: int, end: int) -> Block:
-        path = joined(self._folder, contained(entry.path))
+        path = self._path(entry)
         with reading(self._tree.root, path):
             block = self._tree.read(path, start, end - start)
-        self._expect(entry, path)
+        self.expect(entry)
         if len(block) != end - start:
             raise changed(self._tree.root, path, described(entry), f"{start + len(block)} bytes")
         return block
@@ -184,10 +184,18 @@ class TreeOrigin:
         write_blocks(self, entry, file, checksum)
 
     def link(self, entry: Entry) -> str:
-        self._expect(entry, joined(self._folder, contained(entry.path)))
+        self.expect(entry)
         return entry.link
 
-    def _expect(self, entry: Entry, path: str) -> None:
+    def _path(self, entry: Entry) -> str:
+        return joined(self._folder, contained(entry.path))
+
+    def expect(self, entry: Entry) -> None:
+        """Make sure that a file is as it was planned.
+
+        :raises SourceChangedError: it isn't, or is gone.
+        """
+        path = self._path(entry)
         with reading(self._tree.root, path):
             found = self._tree.entry(path)
         if found is None:
@@ -259,8 +267,12 @@ class Copies(Protocol):
     def takes(self, entry: Entry) -> bool:
         """Return whether a file can go this way."""
 
-    def stage(self, entry: Entry, target: str) -> StagedFile:
-        """Stage a copy for a path below the target's root."""
+    def stage(self, entry: Entry, path: str, target: str) -> StagedFile:
+        """Stage a copy.
+
+        :param path: its staged name, where staged files are files of their own.
+        :param target: the path that it will have.
+        """
 
 
 SMALL = 64 << 10
@@ -331,7 +343,7 @@ class FilesDestination:
     def _new(self, path: str, entry: Entry, origin: Origin) -> StagedFile:
         copies = next((copies for copies in self._copies if copies.takes(entry)), None)
         if copies is not None:
-            return copies.stage(entry, joined(self._target, path))
+            return copies.stage(entry, joined(self._folder, path), joined(self._target, path))
         return self._small_file(path, entry, origin) if self._is_small(entry) else self._file(path, entry, origin)
 
     def _is_small(self, entry: Entry) -> bool:

@@ -32,6 +32,11 @@ class ListedObjects:
     def root(self) -> str:
         return self._location.url
 
+    @property
+    def location(self) -> ObjectLocation:
+        """Its root."""
+        return self._location
+
     def _at(self, path: str) -> str:
         return self._location.path if path == "." else f"{self._location.path}/{contained(path)}"
 

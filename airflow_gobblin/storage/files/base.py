@@ -145,7 +145,23 @@ class Uploads(Protocol):
 class Copies(Protocol):
     """Copies of an object store that keeps no uploads: each takes over, or away, the object that is expected. Errors are
     `OSError`.
+
+    A copy has the metadata of its source, and with it the mark that a staged object was given.
     """
+
+    def stage(self, source: str, expected: str, staged: str, mark: str) -> None:
+        """Copy an object from anywhere in the store to where none is, with a mark in its metadata.
+
+        :param source: its bucket and key.
+        :param expected: its ETag.
+        :param staged: the path of the copy, below the root.
+        :raises FileExistsError: an object exists there.
+        :raises FileNotFoundError: there is no source.
+        :raises OSError: the source is another object.
+        """
+
+    def mark(self, path: str) -> str:
+        """Return the mark of an object; empty if it has none, or doesn't exist."""
 
     def replace(self, source: str, target: str, expected: str) -> None:
         """Copy an object over another one.

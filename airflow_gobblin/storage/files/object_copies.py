@@ -1,6 +1,9 @@
 """Copies within GCS and ADLS, made by the store where nothing is, or over the expected object, and removals of that one: by the
 store's own condition, not a prior check.
 
+A copy has the metadata of its source, unless it is given other. So an object that the store itself has staged, whose content
+nobody has read, is given a mark there, by which its published copy is known.
+
 If the answer to a copy is lost, the client sends it again, and it is refused because of its own result: so "exists" means only
 that something exists there, and the caller checks its identity.
 Sources: https://cloud.google.com/storage/docs/json_api/v1/objects/rewrite (`ifGenerationMatch`),
@@ -14,13 +17,18 @@ import contextlib
 import errno
 import posixpath
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_gobblin.storage.files.base import contained
 from airflow_gobblin.storage.filesystems import as_os_error
 
+MARK = "gobblin_copy"
+"""The key of the mark in the metadata of an object. ADLS takes no hyphens there."""
 _LOOKS_AT_A_COPY = 240
 _SECONDS_BETWEEN = 2.5
+_KEPT_BY_GS = ("contentType", "contentEncoding", "contentDisposition", "contentLanguage", "cacheControl")
+"""What else GCS replaces together with the metadata of a copy."""
 
 
 def copy_if_absent(filesystem: Any, scheme: str, source: str, target: str) -> None:
@@ -36,7 +44,7 @@ def copy_if_absent(filesystem: Any, scheme: str, source: str, target: str) -> No
     copy = _COPIES.get(scheme)
     if copy is None:
         raise OSError(errno.ENOTSUP, "this store has no copy that never overwrites", target)
-    copy(filesystem, source, target, None)
+    copy(filesystem, source, target, None, None)
 
 
 class ConditionalCopies:
@@ -52,9 +60,18 @@ class ConditionalCopies:
         self._scheme = scheme
         self._root = root
 
+    def stage(self, source: str, expected: str, staged: str, mark: str) -> None:
+        with as_os_error("copy", source):
+            _COPIES[self._scheme](self._fs, source, self._at(staged), None, _Marked(expected, mark))
+
+    def mark(self, path: str) -> str:
+        with as_os_error("look at", path), contextlib.suppress(FileNotFoundError):
+            return _METADATA[self._scheme](self._fs, self._at(path)).get(MARK, "")
+        return ""
+
     def replace(self, source: str, target: str, expected: str) -> None:
         with as_os_error("copy", source):
-            _COPIES[self._scheme](self._fs, self._at(source), self._at(target), expected)
+            _COPIES[self._scheme](self._fs, self._at(source), self._at(target), expected, None)
 
     def remove(self, target: str, expected: str) -> None:
         with as_os_error("remove", target), contextlib.suppress(FileNotFoundError):
@@ -62,6 +79,18 @@ class ConditionalCopies:
 
     def _at(self, path: str) -> str:
         return posixpath.join(self._root, contained(path))
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """What is asked of a copy that stages an object.
+
+    :param source: the ETag of the object to copy.
+    :param mark: the mark that the copy gets, besides the metadata of that object.
+    """
+
+    source: str
+    mark: str
 
 
 def _generation(filesystem: Any, path: str, expected: str | None) -> str:
@@ -78,16 +107,27 @@ def _generation(filesystem: Any, path: str, expected: str | None) -> str:
     return str(found["generation"])
 
 
-def _copy_gs(filesystem: Any, source: str, target: str, expected: str | None) -> None:
+def _copy_gs(filesystem: Any, source: str, target: str, expected: str | None, marked: _Marked | None) -> None:
     (from_bucket, from_name, _), (bucket, name, _) = filesystem.split_path(source), filesystem.split_path(target)
-    generation = _generation(filesystem, target, expected)
+    asked: dict[str, Any] = {"ifGenerationMatch": _generation(filesystem, target, expected)}
+    if marked is not None:
+        found = filesystem.info(source)
+        if str(found["etag"]).strip('"') != marked.source:
+            raise OSError(errno.ESTALE, "it is another object by now", source)
+        asked["ifSourceGenerationMatch"] = str(found["generation"])
+        kept = {key: found[key] for key in _KEPT_BY_GS if found.get(key)}
+        asked["json"] = {**kept, "metadata": {**(found.get("metadata") or {}), MARK: marked.mark}}
     arguments = ("POST", "b/{}/o/{}/rewriteTo/b/{}/o/{}", from_bucket, from_name, bucket, name)
     headers = {"Content-Type": "application/json"}
     token: dict[str, str] = {}
     done = False
     while not done:  # copying a large object between storage classes or regions takes several requests
-        answer = filesystem.call(*arguments, headers=headers, json_out=True, ifGenerationMatch=generation, **token)
+        answer = filesystem.call(*arguments, headers=headers, json_out=True, **asked, **token)
         done, token = answer["done"], {"rewriteToken": answer.get("rewriteToken", "")}
+
+
+def _metadata_gs(filesystem: Any, path: str) -> Mapping[str, str]:
+    return filesystem.info(path).get("metadata") or {}
 
 
 def _remove_gs(filesystem: Any, path: str, expected: str) -> None:
@@ -96,10 +136,17 @@ def _remove_gs(filesystem: Any, path: str, expected: str) -> None:
     filesystem.call("DELETE", "b/{}/o/{}", bucket, name, ifGenerationMatch=generation)
 
 
-def _copy_abfs(filesystem: Any, source: str, target: str, expected: str | None) -> None:
+def _copy_abfs(filesystem: Any, source: str, target: str, expected: str | None, marked: _Marked | None) -> None:
     from fsspec.asyn import sync
 
-    sync(filesystem.loop, _copy_blob, filesystem, source, target, expected)
+    sync(filesystem.loop, _copy_blob, filesystem, source, target, expected, marked)
+
+
+def _metadata_abfs(filesystem: Any, path: str) -> Mapping[str, str]:
+    from fsspec.asyn import sync
+
+    found: Mapping[str, str] = sync(filesystem.loop, _metadata_of_blob, filesystem, path)
+    return found
 
 
 def _remove_abfs(filesystem: Any, path: str, expected: str) -> None:
@@ -131,15 +178,39 @@ def _condition(expected: str | None) -> dict[str, Any]:
     return {"etag": f'"{expected}"', "match_condition": MatchConditions.IfNotModified}
 
 
-async def _copy_blob(filesystem: Any, source: str, target: str, expected: str | None) -> None:
+async def _metadata_of_blob(filesystem: Any, path: str) -> Mapping[str, str]:
+    from azure.core.exceptions import ResourceNotFoundError
+
+    try:
+        return (await _blob(filesystem, path).get_blob_properties()).metadata or {}
+    except ResourceNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", path) from error
+
+
+async def _marks(filesystem: Any, source: str, marked: _Marked) -> dict[str, Any]:
+    """Return what is asked of a copy of one object, which gets a mark."""
+    from azure.core import MatchConditions
+
+    metadata = {**(await _metadata_of_blob(filesystem, source)), MARK: marked.mark}
+    return {
+        "metadata": metadata,
+        "source_etag": f'"{marked.source}"',
+        "source_match_condition": MatchConditions.IfNotModified,
+    }
+
+
+async def _copy_blob(filesystem: Any, source: str, target: str, expected: str | None, marked: _Marked | None) -> None:
     from azure.core.exceptions import ResourceExistsError, ResourceModifiedError, ResourceNotFoundError
 
     blob = _blob(filesystem, target)
+    asked = _condition(expected) | ({} if marked is None else await _marks(filesystem, source, marked))
     try:
-        started = await blob.start_copy_from_url(_blob(filesystem, source).url, **_condition(expected))
+        started = await blob.start_copy_from_url(_blob(filesystem, source).url, **asked)
     except ResourceNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such object", source) from error
     except (ResourceExistsError, ResourceModifiedError) as error:
+        if marked is not None and not await blob.exists():
+            raise OSError(errno.ESTALE, "it is another object by now", source) from error
         await _copied(blob)  # perhaps another process is still copying it
         raise FileExistsError(errno.EEXIST, "an object exists there", target) from error
     status = started["copy_status"] if started["copy_status"] != "pending" else await _copied(blob)
@@ -166,5 +237,9 @@ def _blob(filesystem: Any, path: str) -> Any:
     return filesystem.service_client.get_container_client(container).get_blob_client(name)
 
 
-_COPIES: Mapping[str, Callable[[Any, str, str, str | None], None]] = {"gs": _copy_gs, "abfs": _copy_abfs}
+_COPIES: Mapping[str, Callable[[Any, str, str, str | None, _Marked | None], None]] = {
+    "gs": _copy_gs,
+    "abfs": _copy_abfs,
+}
+_METADATA: Mapping[str, Callable[[Any, str], Mapping[str, str]]] = {"gs": _metadata_gs, "abfs": _metadata_abfs}
 _REMOVALS: Mapping[str, Callable[[Any, str, str], None]] = {"gs": _remove_gs, "abfs": _remove_abfs}

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import io
 import posixpath
+import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -164,21 +165,32 @@ class ObjectFiles:
         return StagedOutput(_ObjectOutput(self, path))
 
     def shares_store(self, other: ObjectLocation) -> bool:
-        """Return whether this store can copy from there by itself: it is S3, with the same credentials."""
+        """Return whether this store can copy from there by itself: it is the same kind, with the same credentials."""
         here = self._location
-        return self._uploads is not None and (here.scheme, here.conn_id) == (other.scheme, other.conn_id)
+        return (here.scheme, here.conn_id) == (other.scheme, other.conn_id)
 
-    def stage_copy(self, source: str, etag: str, size: int, target: str, modified: int | None = None) -> StagedFile:
+    def stage_copy(
+        self, source: str, etag: str, size: int, path: str, target: str, modified: int | None = None
+    ) -> StagedFile:
         """Stage a copy of an object that isn't empty, which the store makes.
 
         :param source: its bucket and key.
         :param etag: its ETag.
+        :param path: its staged name, where staged files are objects: it is known by a mark, as nobody has seen its bytes.
+        :param target: its future path, where they are uploads.
         :param modified: as of `stage_with`.
         :raises OSError: it isn't that object any more; or it can't be copied.
         """
-        assert self._uploads is not None
-        upload = self._uploads.copy(source, etag, size, target, modified)
-        return StagedFile(target, size, "", 0, expected_etag(upload.etags), upload)
+        if self._uploads is not None:
+            upload = self._uploads.copy(source, etag, size, target, modified)
+            return StagedFile(target, size, "", 0, expected_etag(upload.etags), upload)
+        mark = secrets.token_hex(16)
+        assert self.copies is not None
+        self.copies.stage(source, etag, path, mark)
+        found = self.identity(path)
+        if found is None or found.size != size:
+            raise OSError(errno.EIO, "the staged copy isn't what was copied", path)
+        return StagedFile(path, size, "", 0, found.stamp, mark=mark)
 
     def stage_parts(
         self, size: int, target: str, read: Callable[[int, int], bytes | memoryview], modified: int | None = None

@@ -326,3 +326,32 @@ def test_many_files_are_looked_at_by_one_listing(name: str, request: pytest.Fixt
     second = out.finish(1)  # after the listing
     assert publish_file(second, "trips/0123-u0-1.parquet", "u0", seen).files()[0].size == 4
     assert seen.identity("_gobblin/s/0123/a0/u0/nothing") is None
+
+
+def test_the_store_stages_a_copy_of_the_expected_object_only(emulator: Emulator, proxy: Proxy) -> None:
+    proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+    through = emulator.through(proxy.endpoint)
+    bucket = through.create_bucket()
+    files = open_files(through.url(f"{bucket}/lake"), through)
+    copies = files.copies
+    assert copies is not None
+    with files.create("source") as out:
+        out.write(b"content")
+    source = files.identity("source")
+    assert source is not None
+    copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/one", "mark 1")
+    assert files.read("_gobblin/s/one") == b"content"
+    assert copies.mark("_gobblin/s/one") == "mark 1"
+    assert copies.mark("source") == copies.mark("nothing") == ""
+    files.link("_gobblin/s/one", "placed")
+    assert copies.mark("placed") == "mark 1"
+    with pytest.raises(FileExistsError):
+        copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/one", "mark 2")
+    with pytest.raises(FileNotFoundError):
+        copies.stage(f"{bucket}/lake/nothing", source.stamp, "_gobblin/s/two", "mark 2")
+    files.unlink("source")
+    with files.create("source") as out:
+        out.write(b"another")
+    with pytest.raises(OSError, match=r"another object|condition"):
+        copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/two", "mark 2")
+    assert files.identity("_gobblin/s/two") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,6 +269,22 @@ def test_a_copy_by_the_store_is_known_by_its_mark(one_store: OneStore) -> None:
     opened.files.unlink(first.target)
     assert [done.status.value for done in execute_commit_steps(opened, plan, pack)] == ["committed"]
     assert one_store.copied() == CONTENT
+
+
+def test_a_copy_whose_answer_is_lost_is_there(one_store: OneStore) -> None:
+    """The client sends its request again, which is refused because of its own result."""
+    opened = one_store.mirror()
+    method, path = (
+        ("POST", r"rewriteTo.*_gobblin.*large") if one_store.emulator.scheme == "gs" else ("PUT", "_gobblin.*large")
+    )
+    one_store.proxy.heal()
+    one_store.proxy.harm(Fault.DROP_ANSWER, method, path)
+    one_store.proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    asked = [one for one in one_store.proxy.seen if one.method == method and re.search(path, one.path)]
+    assert len(asked) == 2, "it was sent again"
+    assert one_store.copied() == CONTENT
+    assert staged(opened) == []
 
 
 @pytest.mark.parametrize("data", [LARGE[::-1], LARGE[1:], b"", None], ids=["other", "shorter", "empty", "gone"])

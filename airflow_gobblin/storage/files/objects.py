@@ -184,9 +184,13 @@ class ObjectFiles:
         if self._uploads is not None:
             upload = self._uploads.copy(source, etag, size, target, modified)
             return StagedFile(target, size, "", 0, expected_etag(upload.etags), upload)
-        mark = secrets.token_hex(16)
-        assert self.copies is not None
-        self.copies.stage(source, etag, path, mark)
+        mark, copies = secrets.token_hex(16), self.copies
+        assert copies is not None
+        try:
+            copies.stage(source, etag, path, mark)
+        except FileExistsError:  # perhaps the answer was lost, and the client has sent it again
+            if copies.mark(path) != mark:
+                raise
         found = self.identity(path)
         if found is None or found.size != size:
             raise OSError(errno.EIO, "the staged copy isn't what was copied", path)

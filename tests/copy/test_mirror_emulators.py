@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.asyn import sync
 
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.copy.conversion.converters import Gzip
@@ -31,7 +32,7 @@ from airflow_gobblin.testing import inprocess
 from tests.copy.mirrors import content, statuses
 from tests.copy.test_mirror_s3 import write
 from tests.proofs import one_in
-from tests.services.emulators import Emulator, with_conditions
+from tests.services.emulators import Emulator, own_etags, with_conditions
 from tests.services.s3_proxy import Fault, Proxy, running_proxy
 
 pytestmark = one_in(2, "emulator")
@@ -218,7 +219,7 @@ class OneStore:
 @pytest.fixture(params=["gcs", "azurite"])
 def one_store(request: pytest.FixtureRequest) -> Iterator[OneStore]:
     emulator: Emulator = request.getfixturevalue(request.param)
-    with running_proxy(emulator.endpoint) as proxy:
+    with running_proxy(emulator.endpoint) as proxy, own_etags():
         proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
         bucket = emulator.create_bucket()
         place = ObjectLocation(emulator.scheme, "lake", bucket)
@@ -299,6 +300,46 @@ def test_a_source_in_the_store_that_changed_fails_its_file_set(one_store: OneSto
     (failure,) = (result.failure for result in results if result.failure is not None)
     assert "b/large" in str(failure)
     assert "is gone" in str(failure) or "changed since it was planned" in str(failure)
+
+
+def test_what_the_store_does_not_copy_goes_through_us(one_store: OneStore) -> None:
+    """As where metadata have no room for the mark."""
+    scheme = one_store.emulator.scheme
+    one_store.proxy.heal()
+    one_store.proxy.harm(
+        Fault.DENIED,
+        *(("POST", "rewriteTo.*_gobblin.*large") if scheme == "gs" else ("PUT", "_gobblin.*large")),
+        times=1,
+    )
+    one_store.proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+    opened = one_store.mirror()
+    plan = decide(opened)
+    decision = opened.journal.history("there#files").slots[-1].decision
+    steps = {one.target: one for one in opened.journal.steps(decision) if isinstance(one, PlaceCopyStep)}
+    assert bool(steps["b/large"].checksum)
+    assert not steps["b/large"].mark
+    assert steps["a"].mark
+    assert [done.status.value for done in execute_commit_steps(opened, plan, plan.packs[0])] == ["committed"]
+    assert one_store.copied() == CONTENT
+
+
+def test_a_blob_of_another_type_goes_through_us(azurite: Emulator) -> None:
+    """The store would copy it as of its type, which takes no place of a block blob."""
+    bucket = azurite.create_bucket()
+    somebody = open_filesystem(ObjectLocation(azurite.scheme, "lake", bucket), azurite)
+    container = somebody.service_client.get_container_client(bucket)
+    sync(somebody.loop, _append, container.get_blob_client("from/log"), b"line 1")
+    source, target = (azurite.url(f"{bucket}/{name}") for name in ("from", "to"))
+    opened = inprocess.open_job(Mirror("there", source, target, "unused", **OPTIONS), azurite)
+    assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
+    placed = sync(somebody.loop, container.get_blob_client("to/log").get_blob_properties)
+    assert placed.blob_type == "BlockBlob"
+    assert somebody.cat_file(f"{bucket}/to/log") == b"line 1"
+
+
+async def _append(blob: Any, data: bytes) -> None:
+    await blob.create_append_blob()
+    await blob.append_block(data)
 
 
 def test_with_checksums_the_bytes_are_read(one_store: OneStore) -> None:

@@ -10,16 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 from urllib.parse import quote
 
 import httpx
+from gcsfs import GCSFileSystem
 
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import ObjectLocation
 from tests.services.processes import free_port, start_process, stop_process
 from tests.services.s3_proxy import Fault, running_proxy
 
-__all__ = ["Emulator", "running_azurite", "running_gcs", "with_conditions"]
+__all__ = ["Emulator", "own_etags", "running_azurite", "running_gcs", "with_conditions"]
 
 # Azurite's well-known account, which is no secret.
 _ACCOUNT = "devstoreaccount1"
@@ -93,9 +96,22 @@ def running_azurite(folder: Path) -> Iterator[Emulator]:
 @contextmanager
 def with_conditions(emulator: Emulator) -> Iterator[Emulator]:
     """Open a way to an emulator on which conditions hold: those that fake-gcs-server ignores are kept by a proxy."""
-    with running_proxy(emulator.endpoint) as proxy:
+    with running_proxy(emulator.endpoint) as proxy, own_etags():
         proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
         yield emulator.through(proxy.endpoint)
+
+
+@contextmanager
+def own_etags() -> Iterator[None]:
+    """Let each object of GCS have an ETag of its own, as there; that of fake-gcs-server is the MD5 of its content."""
+    real = GCSFileSystem._process_object
+
+    def found(filesystem: GCSFileSystem, bucket: str, metadata: dict[str, Any]) -> dict[str, Any]:
+        of = real(filesystem, bucket, metadata)
+        return {**of, "etag": f"{of['etag']}-{of['generation']}"}
+
+    with mock.patch.object(GCSFileSystem, "_process_object", found):
+        yield
 
 
 def _query(words: Mapping[str, str]) -> str:

@@ -154,13 +154,18 @@ class Proxy:
     def _on_generation(
         self, method: str, target: str, headers: list[tuple[str, str]], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes] | None:
-        """Forward a rewrite or a removal if its condition holds. :return: the answer; None if it doesn't hold."""
+        """Forward a rewrite or a removal if its conditions hold. :return: the answer; None if one doesn't hold."""
         path, _, query = re.sub(r"/b/[^/]+/o/.+/rewriteTo", "", target).partition("?")
-        (expected,) = parse_qs(query)["ifGenerationMatch"]
+        expected = {path: parse_qs(query)["ifGenerationMatch"]}
+        if of_source := parse_qs(query).get("ifSourceGenerationMatch"):
+            expected[target.partition("/rewriteTo")[0]] = of_source
         with self._conditional:
-            status, _, found = self._forward("GET", path, headers, b"")
-            generation = json.loads(found)["generation"] if status == 200 else "0"
-            return self._forward(method, target, headers, body) if generation == expected else None
+            hold = all([self._generation(at, headers)] == generation for at, generation in expected.items())
+            return self._forward(method, target, headers, body) if hold else None
+
+    def _generation(self, path: str, headers: list[tuple[str, str]]) -> str:
+        status, _, found = self._forward("GET", path, headers, b"")
+        return str(json.loads(found)["generation"]) if status == 200 else "0"
 
     def _forward(
         self, method: str, target: str, headers: list[tuple[str, str]], body: bytes

@@ -4,6 +4,7 @@ sent at once.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from functools import partial
 
@@ -19,6 +20,8 @@ from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.base import Files, contained
 from airflow_gobblin.storage.files.objects import ObjectFiles
+
+log = logging.getLogger(__name__)
 
 
 class StoreCopies:
@@ -55,8 +58,11 @@ class StoreCopies:
         """Return whether the store can copy a file: as it is, and if it isn't empty."""
         return entry.made_from is None and entry.size > 0
 
-    def stage(self, entry: Entry, path: str, target: str) -> StagedFile:
+    def stage(self, entry: Entry, path: str, target: str) -> StagedFile | None:
         """Have a file copied.
+
+        Where staged files are objects of their own, what the store doesn't copy goes through us: a blob that is no block blob, an
+        object whose metadata have no room for the mark.
 
         :raises SourceChangedError: it isn't as it was planned.
         """
@@ -65,9 +71,14 @@ class StoreCopies:
             with writing(self._files.root, target):
                 modified = self._kept.time_in_metadata(entry)
                 staged = self._files.stage_copy(source, entry.stamp, entry.size, path, target, modified)
-        except GobblinError:
+        except GobblinError as error:
             self._origin.expect(entry)
-            raise
+            if self._files.uploads is not None:
+                raise
+            log.warning("file %r is copied through us, as the store doesn't: %s", entry.path, error.cause)
+            with suppress(OSError):
+                self._files.unlink(path)
+            return None
         try:
             self._origin.expect(entry)  # there are stores that ignore the condition
         except BaseException:

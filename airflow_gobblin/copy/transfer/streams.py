@@ -267,11 +267,12 @@ class Copies(Protocol):
     def takes(self, entry: Entry) -> bool:
         """Return whether a file can go this way."""
 
-    def stage(self, entry: Entry, path: str, target: str) -> StagedFile:
+    def stage(self, entry: Entry, path: str, target: str) -> StagedFile | None:
         """Stage a copy.
 
         :param path: its staged name, where staged files are files of their own.
         :param target: the path that it will have.
+        :return: `None` if it can't go this way after all.
         """
 
 
@@ -342,8 +343,9 @@ class FilesDestination:
 
     def _new(self, path: str, entry: Entry, origin: Origin) -> StagedFile:
         copies = next((copies for copies in self._copies if copies.takes(entry)), None)
-        if copies is not None:
-            return copies.stage(entry, joined(self._folder, path), joined(self._target, path))
+        staged = None if copies is None else copies.stage(entry, joined(self._folder, path), joined(self._target, path))
+        if staged is not None:
+            return staged
         return self._small_file(path, entry, origin) if self._is_small(entry) else self._file(path, entry, origin)
 
     def _is_small(self, entry: Entry) -> bool:

@@ -157,11 +157,15 @@ class Copies(Protocol):
         :param staged: the path of the copy, below the root.
         :raises FileExistsError: an object exists there.
         :raises FileNotFoundError: there is no source.
-        :raises OSError: the source is another object.
+        :raises OSError: the source is another object; or it is of a kind that the store would not copy to a place.
         """
 
     def mark(self, path: str) -> str:
-        """Return the mark of an object; empty if it has none, or doesn't exist."""
+        """Return the mark of an object; empty if it has none.
+
+        :raises FileNotFoundError: there is no object.
+        :raises OSError: it is still being copied.
+        """
 
     def replace(self, source: str, target: str, expected: str) -> None:
         """Copy an object over another one.

@@ -24,10 +24,19 @@ from airflow_gobblin.storage.files.base import contained
 from airflow_gobblin.storage.filesystems import as_os_error
 
 MARK = "gobblin_copy"
-"""The key of the mark in the metadata of an object. ADLS takes no hyphens there."""
+"""The key of the mark in the metadata of an object. ADLS takes no hyphens there, and its clients may write it in capitals."""
+_EXISTS = ("BlobAlreadyExists", "ConditionNotMet", "PendingCopyOperation", "TargetConditionNotMet")
+"""The codes with which ADLS refuses a copy since something is there. A conflict may have other reasons."""
 _LOOKS_AT_A_COPY = 240
 _SECONDS_BETWEEN = 2.5
-_KEPT_BY_GS = ("contentType", "contentEncoding", "contentDisposition", "contentLanguage", "cacheControl")
+_KEPT_BY_GS = (
+    "cacheControl",
+    "contentDisposition",
+    "contentEncoding",
+    "contentLanguage",
+    "contentType",
+    "customTime",
+)
 """What else GCS replaces together with the metadata of a copy."""
 
 
@@ -65,9 +74,9 @@ class ConditionalCopies:
             _COPIES[self._scheme](self._fs, source, self._at(staged), None, _Marked(expected, mark))
 
     def mark(self, path: str) -> str:
-        with as_os_error("look at", path), contextlib.suppress(FileNotFoundError):
-            return _METADATA[self._scheme](self._fs, self._at(path)).get(MARK, "")
-        return ""
+        with as_os_error("look at", path):
+            found = _METADATA[self._scheme](self._fs, self._at(path))
+        return next((value for key, value in found.items() if key.lower() == MARK), "")
 
     def replace(self, source: str, target: str, expected: str) -> None:
         with as_os_error("copy", source):
@@ -91,6 +100,10 @@ class _Marked:
 
     source: str
     mark: str
+
+    def metadata(self, found: Mapping[str, str]) -> dict[str, str]:
+        """Return the metadata of the copy of an object."""
+        return {**{key: value for key, value in found.items() if key.lower() != MARK}, MARK: self.mark}
 
 
 def _generation(filesystem: Any, path: str, expected: str | None) -> str:
@@ -116,7 +129,7 @@ def _copy_gs(filesystem: Any, source: str, target: str, expected: str | None, ma
             raise OSError(errno.ESTALE, "it is another object by now", source)
         asked["ifSourceGenerationMatch"] = str(found["generation"])
         kept = {key: found[key] for key in _KEPT_BY_GS if found.get(key)}
-        asked["json"] = {**kept, "metadata": {**(found.get("metadata") or {}), MARK: marked.mark}}
+        asked["json"] = {**kept, "metadata": marked.metadata(found.get("metadata") or {})}
     arguments = ("POST", "b/{}/o/{}/rewriteTo/b/{}/o/{}", from_bucket, from_name, bucket, name)
     headers = {"Content-Type": "application/json"}
     token: dict[str, str] = {}
@@ -178,22 +191,39 @@ def _condition(expected: str | None) -> dict[str, Any]:
     return {"etag": f'"{expected}"', "match_condition": MatchConditions.IfNotModified}
 
 
-async def _metadata_of_blob(filesystem: Any, path: str) -> Mapping[str, str]:
+async def _properties(filesystem: Any, path: str) -> Any:
     from azure.core.exceptions import ResourceNotFoundError
 
     try:
-        return (await _blob(filesystem, path).get_blob_properties()).metadata or {}
+        return await _blob(filesystem, path).get_blob_properties()
     except ResourceNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such object", path) from error
 
 
-async def _marks(filesystem: Any, source: str, marked: _Marked) -> dict[str, Any]:
-    """Return what is asked of a copy of one object, which gets a mark."""
-    from azure.core import MatchConditions
+async def _metadata_of_blob(filesystem: Any, path: str) -> Mapping[str, str]:
+    """Return the metadata of an object; none if it is what a copy that failed has left.
 
-    metadata = {**(await _metadata_of_blob(filesystem, source)), MARK: marked.mark}
+    :raises OSError: it is still being copied: it may be of its full size by then, and hold zeros.
+    """
+    found = await _properties(filesystem, path)
+    if found.copy.status == "pending":
+        raise OSError(errno.EBUSY, "it is still being copied", path)
+    return (found.metadata or {}) if found.copy.status in (None, "success") else {}
+
+
+async def _marks(filesystem: Any, source: str, marked: _Marked) -> dict[str, Any]:
+    """Return what is asked of a copy of one object, which gets a mark.
+
+    :raises OSError: it is no block blob. A copy is of its source's type, and takes no place of an object of another one.
+    """
+    from azure.core import MatchConditions
+    from azure.storage.blob import BlobType
+
+    found = await _properties(filesystem, source)
+    if found.blob_type != BlobType.BLOCKBLOB:
+        raise OSError(errno.ENOTSUP, f"it is no block blob, but {found.blob_type}", source)
     return {
-        "metadata": metadata,
+        "metadata": marked.metadata(found.metadata or {}),
         "source_etag": f'"{marked.source}"',
         "source_match_condition": MatchConditions.IfNotModified,
     }
@@ -209,8 +239,10 @@ async def _copy_blob(filesystem: Any, source: str, target: str, expected: str | 
     except ResourceNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such object", source) from error
     except (ResourceExistsError, ResourceModifiedError) as error:
-        if marked is not None and not await blob.exists():
+        if marked is not None and isinstance(error, ResourceModifiedError) and not await blob.exists():
             raise OSError(errno.ESTALE, "it is another object by now", source) from error
+        if isinstance(error, ResourceExistsError) and getattr(error, "error_code", "") not in _EXISTS:
+            raise
         await _copied(blob)  # perhaps another process is still copying it
         raise FileExistsError(errno.EEXIST, "an object exists there", target) from error
     status = started["copy_status"] if started["copy_status"] != "pending" else await _copied(blob)

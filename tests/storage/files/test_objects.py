@@ -342,7 +342,9 @@ def test_the_store_stages_a_copy_of_the_expected_object_only(emulator: Emulator,
     copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/one", "mark 1")
     assert files.read("_gobblin/s/one") == b"content"
     assert copies.mark("_gobblin/s/one") == "mark 1"
-    assert copies.mark("source") == copies.mark("nothing") == ""
+    assert copies.mark("source") == ""
+    with pytest.raises(FileNotFoundError):
+        copies.mark("nothing")
     files.link("_gobblin/s/one", "placed")
     assert copies.mark("placed") == "mark 1"
     with pytest.raises(FileExistsError):
@@ -355,3 +357,31 @@ def test_the_store_stages_a_copy_of_the_expected_object_only(emulator: Emulator,
     with pytest.raises(OSError, match=r"another object|condition"):
         copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/two", "mark 2")
     assert files.identity("_gobblin/s/two") is None
+
+
+@pytest.mark.parametrize(("status", "mark"), [("success", "mark 1"), ("failed", ""), ("aborted", "")])
+def test_the_mark_of_a_blob_counts_once_it_is_copied(
+    azurite: Emulator, monkeypatch: pytest.MonkeyPatch, status: str, mark: str
+) -> None:
+    """Until then it may have its full size, and hold zeros."""
+    bucket = azurite.create_bucket()
+    files = open_files(azurite.url(f"{bucket}/lake"), azurite)
+    copies = files.copies
+    assert copies is not None
+    with files.create("source") as out:
+        out.write(b"content")
+    source = files.identity("source")
+    assert source is not None
+    copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/one", "mark 1")
+    real = object_copies._properties
+
+    async def properties(filesystem: Any, path: str) -> Any:
+        found = await real(filesystem, path)
+        found.copy.status = looks.pop(0)
+        return found
+
+    looks: list[str] = ["pending", status]
+    monkeypatch.setattr(object_copies, "_properties", properties)
+    with pytest.raises(OSError, match="still being copied"):
+        copies.mark("_gobblin/s/one")
+    assert copies.mark("_gobblin/s/one") == mark

@@ -385,3 +385,28 @@ def test_the_mark_of_a_blob_counts_once_it_is_copied(
     with pytest.raises(OSError, match="still being copied"):
         copies.mark("_gobblin/s/one")
     assert copies.mark("_gobblin/s/one") == mark
+
+
+def test_a_mark_is_known_however_its_name_is_written(azurite: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of headers have no case, and some clients write those of metadata in capitals."""
+    bucket = azurite.create_bucket()
+    files = open_files(azurite.url(f"{bucket}/lake"), azurite)
+    copies = files.copies
+    assert copies is not None
+    with files.create("source") as out:
+        out.write(b"content")
+    source = files.identity("source")
+    assert source is not None
+    real = object_copies._properties
+
+    async def in_capitals(filesystem: Any, path: str) -> Any:
+        found = await real(filesystem, path)
+        found.metadata = {name.title(): value for name, value in (found.metadata or {}).items()}
+        return found
+
+    monkeypatch.setattr(object_copies, "_properties", in_capitals)
+    copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/one", "mark 1")
+    one = files.identity("_gobblin/s/one")
+    assert one is not None
+    copies.stage(f"{bucket}/lake/_gobblin/s/one", one.stamp, "_gobblin/s/two", "mark 2")
+    assert [copies.mark(f"_gobblin/s/{name}") for name in ("one", "two")] == ["mark 1", "mark 2"]

@@ -137,3 +137,9 @@ def content(folder: Path) -> dict[str, bytes | str]:
 
 def statuses(reports: Mapping[str, DatasetReport]) -> dict[str, str]:
     return {urn: report.status.value for urn, report in reports.items()}
+
+
+def copied(store: Any, bucket: str) -> dict[str, bytes]:
+    """The objects in the folder `to` of a bucket, without what is staged there."""
+    found = store.find(f"{bucket}/to")
+    return {path.removeprefix(f"{bucket}/to/"): store.cat_file(path) for path in found if "/_gobblin/" not in path}

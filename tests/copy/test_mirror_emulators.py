@@ -29,11 +29,11 @@ from airflow_gobblin.storage.files import object_copies
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import ObjectLocation
 from airflow_gobblin.testing import inprocess
-from tests.copy.mirrors import content, statuses
+from tests.copy.mirrors import content, copied, statuses
 from tests.copy.test_mirror_s3 import write
 from tests.proofs import one_in
-from tests.services.emulators import Emulator, own_etags, with_conditions
-from tests.services.s3_proxy import Fault, Proxy, running_proxy
+from tests.services.emulators import Emulator, conditional_proxy, keep_conditions, with_conditions
+from tests.services.s3_proxy import Fault, Proxy
 
 pytestmark = one_in(2, "emulator")
 
@@ -74,6 +74,12 @@ def decide(opened: OpenJob) -> RunPlan:
     for pack in plan.packs:
         write_commit_steps(opened, plan, pack)
     return plan
+
+
+def placing(opened: OpenJob) -> list[PlaceCopyStep]:
+    """The steps of the newest slot that place objects."""
+    decision = opened.journal.history("there#files").slots[-1].decision
+    return [step for step in opened.journal.steps(decision) if isinstance(step, PlaceCopyStep)]
 
 
 def staged(opened: OpenJob) -> list[str]:
@@ -208,19 +214,22 @@ class OneStore:
         self.somebody.pipe_file(f"{self.bucket}/{path}", data)
 
     def copied(self) -> dict[str, bytes]:
-        found = self.somebody.find(f"{self.bucket}/to")
-        return {
-            path.removeprefix(f"{self.bucket}/to/"): self.somebody.cat_file(path)
-            for path in found
-            if "/_gobblin/" not in path
-        }
+        return copied(self.somebody, self.bucket)
+
+    def harm_copy(self, fault: Fault) -> tuple[str, str]:
+        """Harm the first request to stage the large file. :return: the method and the path of such requests."""
+        gs = self.emulator.scheme == "gs"
+        method, path = ("POST", "rewriteTo.*_gobblin.*large") if gs else ("PUT", "_gobblin.*large")
+        self.proxy.heal()  # of the faults for a request the first counts
+        self.proxy.harm(fault, method, path)
+        keep_conditions(self.proxy)
+        return method, path
 
 
 @pytest.fixture(params=["gcs", "azurite"])
 def one_store(request: pytest.FixtureRequest) -> Iterator[OneStore]:
     emulator: Emulator = request.getfixturevalue(request.param)
-    with running_proxy(emulator.endpoint) as proxy, own_etags():
-        proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+    with conditional_proxy(emulator) as proxy:
         bucket = emulator.create_bucket()
         place = ObjectLocation(emulator.scheme, "lake", bucket)
         store = OneStore(emulator.through(proxy.endpoint), proxy, bucket, open_filesystem(place, emulator))
@@ -255,8 +264,7 @@ def test_a_copy_by_the_store_is_known_by_its_mark(one_store: OneStore) -> None:
     opened = one_store.mirror()
     plan = decide(opened)
     (pack,) = plan.packs
-    decision = opened.journal.history("there#files").slots[-1].decision
-    by_store = [step for step in opened.journal.steps(decision) if isinstance(step, PlaceCopyStep) and step.mark]
+    by_store = [step for step in placing(opened) if step.mark]
     assert {step.target for step in by_store} == {"a", "b/large", "c/ä ~%20+"}
     assert {step.checksum for step in by_store} == {""}
     context = StepContext(opened.files)
@@ -275,12 +283,7 @@ def test_a_copy_by_the_store_is_known_by_its_mark(one_store: OneStore) -> None:
 def test_a_copy_whose_answer_is_lost_is_there(one_store: OneStore) -> None:
     """The client sends its request again, which is refused because of its own result."""
     opened = one_store.mirror()
-    method, path = (
-        ("POST", r"rewriteTo.*_gobblin.*large") if one_store.emulator.scheme == "gs" else ("PUT", "_gobblin.*large")
-    )
-    one_store.proxy.heal()
-    one_store.proxy.harm(Fault.DROP_ANSWER, method, path)
-    one_store.proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+    method, path = one_store.harm_copy(Fault.DROP_ANSWER)
     assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
     asked = [one for one in one_store.proxy.seen if one.method == method and re.search(path, one.path)]
     assert len(asked) == 2, "it was sent again"
@@ -304,18 +307,10 @@ def test_a_source_in_the_store_that_changed_fails_its_file_set(one_store: OneSto
 
 def test_what_the_store_does_not_copy_goes_through_us(one_store: OneStore) -> None:
     """As where metadata have no room for the mark."""
-    scheme = one_store.emulator.scheme
-    one_store.proxy.heal()
-    one_store.proxy.harm(
-        Fault.DENIED,
-        *(("POST", "rewriteTo.*_gobblin.*large") if scheme == "gs" else ("PUT", "_gobblin.*large")),
-        times=1,
-    )
-    one_store.proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+    one_store.harm_copy(Fault.DENIED)
     opened = one_store.mirror()
     plan = decide(opened)
-    decision = opened.journal.history("there#files").slots[-1].decision
-    steps = {one.target: one for one in opened.journal.steps(decision) if isinstance(one, PlaceCopyStep)}
+    steps = {step.target: step for step in placing(opened)}
     assert bool(steps["b/large"].checksum)
     assert not steps["b/large"].mark
     assert steps["a"].mark
@@ -345,7 +340,6 @@ async def _append(blob: Any, data: bytes) -> None:
 def test_with_checksums_the_bytes_are_read(one_store: OneStore) -> None:
     opened = one_store.mirror(checksums=True)
     decide(opened)
-    decision = opened.journal.history("there#files").slots[-1].decision
-    steps = [step for step in opened.journal.steps(decision) if isinstance(step, PlaceCopyStep)]
+    steps = placing(opened)
     assert [step.mark for step in steps] == [""] * 4
     assert all(step.checksum for step in steps)

@@ -49,7 +49,7 @@ def origin(store: Any, access: S3Access, bucket: str) -> Iterator[ObjectOrigin]:
 
 
 def entry_of(origin: ObjectOrigin, path: str) -> Entry:
-    found = origin._tree.entry(path)
+    found = origin.tree.entry(path)
     assert found is not None
     return found
 
@@ -111,7 +111,7 @@ def test_no_part_is_written_once_a_copy_has_failed(
 
 @pytest.mark.parametrize("path", ["b/large", "c/ä ~%20+"])
 def test_a_part_arrives_block_by_block(origin: ObjectOrigin, path: str) -> None:
-    content, tree = CONTENT[path], origin._tree
+    content, tree = CONTENT[path], origin.tree
     for start, end in ((0, len(content)), (1, len(content) - 1)):
         blocks, etag = tree.stream_part(path, start, end)
         arrived = [*blocks]
@@ -121,9 +121,9 @@ def test_a_part_arrives_block_by_block(origin: ObjectOrigin, path: str) -> None:
 
 def test_a_part_that_is_not_there_is_no_part(origin: ObjectOrigin) -> None:
     with pytest.raises(OSError, match="answered 4"):
-        origin._tree.stream_part("b/none", 0, 1)
+        origin.tree.stream_part("b/none", 0, 1)
     with pytest.raises(OSError, match="answered 416"):
-        origin._tree.stream_part("a", 5, 6)
+        origin.tree.stream_part("a", 5, 6)
 
 
 def test_a_part_that_breaks_off_goes_on_where_it_did(

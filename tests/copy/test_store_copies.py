@@ -16,7 +16,7 @@ from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.storage.files import s3_uploads
 from airflow_gobblin.testing import inprocess
-from tests.copy.mirrors import statuses
+from tests.copy.mirrors import copied, statuses
 from tests.services.s3 import S3Access, S3Server
 from tests.services.s3_proxy import Fault, Proxy
 
@@ -51,11 +51,6 @@ def job(access: S3Access, bucket: str) -> Job:
 @pytest.fixture
 def opened(job: Job, access: S3Access) -> OpenJob:
     return inprocess.open_job(job, access)
-
-
-def copied(store: Any, bucket: str) -> dict[str, bytes]:
-    found = store.find(f"{bucket}/to")
-    return {path.removeprefix(f"{bucket}/to/"): store.cat_file(path) for path in found if "/_gobblin/" not in path}
 
 
 def test_no_byte_of_a_file_moves_through_us(opened: OpenJob, store: Any, bucket: str, s3_proxy: Proxy) -> None:

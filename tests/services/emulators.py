@@ -20,9 +20,16 @@ from gcsfs import GCSFileSystem
 from airflow_gobblin.storage.filesystems import open_filesystem
 from airflow_gobblin.storage.locations import ObjectLocation
 from tests.services.processes import free_port, start_process, stop_process
-from tests.services.s3_proxy import Fault, running_proxy
+from tests.services.s3_proxy import Fault, Proxy, running_proxy
 
-__all__ = ["Emulator", "own_etags", "running_azurite", "running_gcs", "with_conditions"]
+__all__ = [
+    "Emulator",
+    "conditional_proxy",
+    "keep_conditions",
+    "running_azurite",
+    "running_gcs",
+    "with_conditions",
+]
 
 # Azurite's well-known account, which is no secret.
 _ACCOUNT = "devstoreaccount1"
@@ -96,13 +103,25 @@ def running_azurite(folder: Path) -> Iterator[Emulator]:
 @contextmanager
 def with_conditions(emulator: Emulator) -> Iterator[Emulator]:
     """Open a way to an emulator on which conditions hold: those that fake-gcs-server ignores are kept by a proxy."""
-    with running_proxy(emulator.endpoint) as proxy, own_etags():
-        proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+    with conditional_proxy(emulator) as proxy:
         yield emulator.through(proxy.endpoint)
 
 
 @contextmanager
-def own_etags() -> Iterator[None]:
+def conditional_proxy(emulator: Emulator) -> Iterator[Proxy]:
+    """Run the proxy of `with_conditions`."""
+    with running_proxy(emulator.endpoint) as proxy, _own_etags():
+        keep_conditions(proxy)
+        yield proxy
+
+
+def keep_conditions(proxy: Proxy) -> None:
+    """Let a proxy keep the conditions that fake-gcs-server ignores, of requests that it isn't told to harm otherwise."""
+    proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
+
+
+@contextmanager
+def _own_etags() -> Iterator[None]:
     """Let each object of GCS have an ETag of its own, as there; that of fake-gcs-server is the MD5 of its content."""
     real = GCSFileSystem._process_object
 

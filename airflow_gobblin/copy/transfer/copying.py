@@ -159,7 +159,7 @@ def _staged(
     paced = _paced(plain, work, attempt)
     with (
         closing(ConvertingOrigin(paced, Chain(work.convert), tree, source_folder, connections)) as origin,
-        closing(_destination(work, plan, bundle, tree, plain, paced, attempt.files, folder, kept)) as destination,
+        closing(_destination(work, plan, bundle, plain, paced, attempt.files, folder, kept)) as destination,
     ):
         failed = None
         try:
@@ -248,7 +248,6 @@ def _destination(
     work: CopyWork,
     plan: Plan,
     bundle: Bundle,
-    tree: Tree,
     plain: Origin,
     paced: Origin,
     files: Files,
@@ -260,8 +259,7 @@ def _destination(
         return DiskDestination(files, folder.path, kept, checksums=checksums, shared=folder.shared)
     if isinstance(files, HdfsFiles):
         return HdfsDestination(files, folder.path, plan.folder, kept, checksums=checksums, shared=folder.shared)
-    by_store = StoreCopies.between(tree, _source_folder(plan), plain, files, kept)
-    ways: tuple[Copies | None, ...] = (by_store, PartUploads.between(paced, files, kept))
+    ways: tuple[Copies | None, ...] = (StoreCopies.between(plain, files, kept), PartUploads.between(paced, files, kept))
     replacing = [file.entry.path for file in bundle.files if file.replaces is not None]
     copies = () if work.wants_checksums else [way for way in ways if way is not None]
     if isinstance(files, ObjectFiles) and files.uploads is not None:

@@ -36,17 +36,19 @@ IN_FLIGHT = 32
 class ObjectOrigin:
     """Files of a tree in an object store. An `Origin`.
 
-    :param folder: the file set's folder in the tree.
+    :param tree: the tree that they are in.
+    :param folder: the file set's folder in it.
     """
 
     parallel = IN_FLIGHT
 
     def __init__(self, tree: ObjectTree, folder: str) -> None:
-        self._tree = tree
+        self.tree = tree
         self._folder = folder
         self._pool = ThreadPoolExecutor(1 + _AHEAD, "read")
 
-    def _path(self, entry: Entry) -> str:
+    def path(self, entry: Entry) -> str:
+        """Return the path of a file in the tree."""
         return joined(self._folder, contained(entry.path))
 
     def blocks(self, entry: Entry) -> Iterator[Block]:
@@ -64,17 +66,17 @@ class ObjectOrigin:
         return read_ahead(self._pool, read, range(0, entry.size, PART), _AHEAD)
 
     def part(self, entry: Entry, start: int, end: int) -> Block:
-        path = self._path(entry)
+        path = self.path(entry)
         try:
-            with reading(self._tree.root, path):
-                block, etag = self._tree.read_part(path, start, end)
+            with reading(self.tree.root, path):
+                block, etag = self.tree.read_part(path, start, end)
         except Exception:
             self.expect(entry)  # a shorter object may have no such part
             raise
         if etag != entry.stamp:
-            raise changed(self._tree.root, path, described(entry), f"an object with ETag {etag}")
+            raise changed(self.tree.root, path, described(entry), f"an object with ETag {etag}")
         if len(block) != end - start:
-            raise changed(self._tree.root, path, described(entry), f"{start + len(block)} bytes")
+            raise changed(self.tree.root, path, described(entry), f"{start + len(block)} bytes")
         return block
 
     def expect(self, entry: Entry) -> None:
@@ -82,13 +84,13 @@ class ObjectOrigin:
 
         :raises SourceChangedError: it isn't, or is gone.
         """
-        path = self._path(entry)
-        with reading(self._tree.root, path):
-            found = self._tree.entry(path)
+        path = self.path(entry)
+        with reading(self.tree.root, path):
+            found = self.tree.entry(path)
         if found is None or found.kind is not EntryKind.FILE:
-            raise gone(self._tree.root, path)
+            raise gone(self.tree.root, path)
         if (found.size, found.stamp) != (entry.size, entry.stamp):
-            raise changed(self._tree.root, path, described(entry), described(found))
+            raise changed(self.tree.root, path, described(entry), described(found))
 
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
         if checksum.wanted or entry.size <= PART:
@@ -108,7 +110,7 @@ class ObjectOrigin:
         """Yield a part of a file block by block, and what doesn't arrive that way in parts that are asked for one by one."""
         at = start
         with suppress(Exception):
-            blocks, etag = self._tree.stream_part(self._path(entry), start, end)
+            blocks, etag = self.tree.stream_part(self.path(entry), start, end)
             for block in blocks if etag == entry.stamp else ():
                 if at + len(block) > end:
                     break  # more than was asked for would be written over the next part

@@ -13,12 +13,11 @@ from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.failures import writing
 from airflow_gobblin.copy.transfer.objects import ObjectOrigin
 from airflow_gobblin.copy.transfer.streams import SMALL, Origin, TreeOrigin
-from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.copy.trees.listed_objects import ListedObjects
 from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.model.work import StagedFile
-from airflow_gobblin.storage.files.base import Files, contained
+from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.storage.files.objects import ObjectFiles
 
 log = logging.getLogger(__name__)
@@ -29,29 +28,22 @@ class StoreCopies:
 
     :param files: the files below the target's root.
     :param root: the root of the source, with its bucket.
-    :param folder: the file set's folder below it.
-    :param origin: the origin of its files.
     """
 
-    def __init__(
-        self, files: ObjectFiles, root: str, folder: str, origin: ObjectOrigin | TreeOrigin, kept: KeptAttributes
-    ) -> None:
+    def __init__(self, files: ObjectFiles, root: str, origin: ObjectOrigin | TreeOrigin, kept: KeptAttributes) -> None:
         self._files = files
         self._root = root
-        self._folder = folder
         self._origin = origin
         self._kept = kept
 
     @staticmethod
-    def between(tree: Tree, folder: str, origin: Origin, files: Files, kept: KeptAttributes) -> StoreCopies | None:
+    def between(origin: Origin, files: Files, kept: KeptAttributes) -> StoreCopies | None:
         """Return the copies within one store: both name the same connection. Otherwise `None`."""
-        if (
-            isinstance(tree, ObjectTree | ListedObjects)
-            and isinstance(origin, ObjectOrigin | TreeOrigin)
-            and isinstance(files, ObjectFiles)
-            and files.shares_store(tree.location)
-        ):
-            return StoreCopies(files, tree.location.path, folder, origin, kept)
+        if not isinstance(origin, ObjectOrigin | TreeOrigin) or not isinstance(files, ObjectFiles):
+            return None
+        tree = origin.tree
+        if isinstance(tree, ObjectTree | ListedObjects) and files.shares_store(tree.location):
+            return StoreCopies(files, tree.location.path, origin, kept)
         return None
 
     def takes(self, entry: Entry) -> bool:
@@ -66,7 +58,7 @@ class StoreCopies:
 
         :raises SourceChangedError: it isn't as it was planned.
         """
-        source = f"{self._root}/{joined(self._folder, contained(entry.path))}"
+        source = f"{self._root}/{self._origin.path(entry)}"
         try:
             with writing(self._files.root, target):
                 modified = self._kept.time_in_metadata(entry)

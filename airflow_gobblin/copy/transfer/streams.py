@@ -152,32 +152,32 @@ class TreeOrigin:
     parallel = 1
 
     def __init__(self, tree: Tree, folder: str) -> None:
-        self._tree = tree
+        self.tree = tree
         self._folder = folder
 
     def blocks(self, entry: Entry) -> Iterator[Block]:
-        path = self._path(entry)
+        path = self.path(entry)
         self.expect(entry)
         left = entry.size
         with (
-            reading(self._tree.root, path),
-            self._tree.open(path) as file,
+            reading(self.tree.root, path),
+            self.tree.open(path) as file,
             closing(_blocks_of(file, entry.size)) as blocks,
         ):
             for block in blocks:
                 left -= len(block)
                 yield block
         if left != 0:
-            raise changed(self._tree.root, path, described(entry), f"{entry.size - left} bytes")
+            raise changed(self.tree.root, path, described(entry), f"{entry.size - left} bytes")
         self.expect(entry)
 
     def part(self, entry: Entry, start: int, end: int) -> Block:
-        path = self._path(entry)
-        with reading(self._tree.root, path):
-            block = self._tree.read(path, start, end - start)
+        path = self.path(entry)
+        with reading(self.tree.root, path):
+            block = self.tree.read(path, start, end - start)
         self.expect(entry)
         if len(block) != end - start:
-            raise changed(self._tree.root, path, described(entry), f"{start + len(block)} bytes")
+            raise changed(self.tree.root, path, described(entry), f"{start + len(block)} bytes")
         return block
 
     def copy_to_disk(self, entry: Entry, file: int, checksum: Checksum) -> None:
@@ -187,7 +187,8 @@ class TreeOrigin:
         self.expect(entry)
         return entry.link
 
-    def _path(self, entry: Entry) -> str:
+    def path(self, entry: Entry) -> str:
+        """Return the path of a file in the tree."""
         return joined(self._folder, contained(entry.path))
 
     def expect(self, entry: Entry) -> None:
@@ -195,13 +196,13 @@ class TreeOrigin:
 
         :raises SourceChangedError: it isn't, or is gone.
         """
-        path = self._path(entry)
-        with reading(self._tree.root, path):
-            found = self._tree.entry(path)
+        path = self.path(entry)
+        with reading(self.tree.root, path):
+            found = self.tree.entry(path)
         if found is None:
-            raise gone(self._tree.root, path)
+            raise gone(self.tree.root, path)
         if (found.kind, found.size, found.stamp) != (entry.kind, entry.size, entry.stamp):
-            raise changed(self._tree.root, path, described(entry), described(found))
+            raise changed(self.tree.root, path, described(entry), described(found))
 
     def close(self) -> None:
         """Nothing is open."""

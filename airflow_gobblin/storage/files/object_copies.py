@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import errno
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,25 +149,6 @@ def _remove_gs(filesystem: Any, path: str, expected: str) -> None:
     filesystem.call("DELETE", "b/{}/o/{}", bucket, name, ifGenerationMatch=generation)
 
 
-def _copy_abfs(filesystem: Any, source: str, target: str, expected: str | None, marked: _Marked | None) -> None:
-    from fsspec.asyn import sync
-
-    sync(filesystem.loop, _copy_blob, filesystem, source, target, expected, marked)
-
-
-def _metadata_abfs(filesystem: Any, path: str) -> Mapping[str, str]:
-    from fsspec.asyn import sync
-
-    found: Mapping[str, str] = sync(filesystem.loop, _metadata_of_blob, filesystem, path)
-    return found
-
-
-def _remove_abfs(filesystem: Any, path: str, expected: str) -> None:
-    from fsspec.asyn import sync
-
-    sync(filesystem.loop, _remove_blob, filesystem, path, expected)
-
-
 async def _remove_blob(filesystem: Any, path: str, expected: str) -> None:
     from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError
 
@@ -269,9 +250,23 @@ def _blob(filesystem: Any, path: str) -> Any:
     return filesystem.service_client.get_container_client(container).get_blob_client(name)
 
 
+def _awaited(work: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    """Return what does some work in the loop of a file system, and waits for it."""
+
+    def do(filesystem: Any, *arguments: Any) -> Any:
+        from fsspec.asyn import sync
+
+        return sync(filesystem.loop, work, filesystem, *arguments)
+
+    return do
+
+
 _COPIES: Mapping[str, Callable[[Any, str, str, str | None, _Marked | None], None]] = {
     "gs": _copy_gs,
-    "abfs": _copy_abfs,
+    "abfs": _awaited(_copy_blob),
 }
-_METADATA: Mapping[str, Callable[[Any, str], Mapping[str, str]]] = {"gs": _metadata_gs, "abfs": _metadata_abfs}
-_REMOVALS: Mapping[str, Callable[[Any, str, str], None]] = {"gs": _remove_gs, "abfs": _remove_abfs}
+_METADATA: Mapping[str, Callable[[Any, str], Mapping[str, str]]] = {
+    "gs": _metadata_gs,
+    "abfs": _awaited(_metadata_of_blob),
+}
+_REMOVALS: Mapping[str, Callable[[Any, str, str], None]] = {"gs": _remove_gs, "abfs": _awaited(_remove_blob)}

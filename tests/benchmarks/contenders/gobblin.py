@@ -13,7 +13,7 @@ import multiprocessing
 import os
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,8 @@ def few_rows(folder: str, table: str, key: str, connections: SparkConnections) -
     few = SqlTable(
         table, ExtractKind.APPEND_ONLY, delta=key, where=(Predicate("id", "<=", FEW_ROWS),), unit_bytes=_FEW_BYTES
     )
-    sink = ParquetSink(f"{folder}/few/target")
-    return open_job(
-        Ingestion("few", SqlSource(SHOP, (few,)), sink, journal=f"{folder}/few/journal", max_packs=1), connections
-    )
+    whole = ingestion(f"{folder}/few", table, key)
+    return open_job(replace(whole, source=SqlSource(SHOP, (few,))), connections)
 
 
 def _sink(folder: str, kind: str) -> Sink:

@@ -14,11 +14,13 @@ from airflow_gobblin.journal.records import now
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.steps.execution import carry_out
-from airflow_gobblin.steps.publishing import MoveStep, UploadStep, publish_file
+from airflow_gobblin.steps.publishing import MoveStep, UploadStep, copies_of, publish_file
 from airflow_gobblin.storage.files import Files, object_copies, open_files, with_listing_cache
 from airflow_gobblin.storage.files import s3_uploads as module
+from airflow_gobblin.storage.files.base import FileIdentity
+from airflow_gobblin.testing.files import write
 from tests.proofs import one_in
-from tests.services.emulators import Emulator
+from tests.services.emulators import Emulator, keep_conditions
 from tests.services.s3 import S3Server
 from tests.services.s3_proxy import Fault, Proxy, running_proxy
 
@@ -104,6 +106,10 @@ def test_a_store_without_a_copy_that_never_overwrites_is_refused(files: Files) -
     assert [*files.walk(".")] == ["a"]
 
 
+def new_files(server: Emulator) -> Files:
+    return open_files(server.url(f"{server.create_bucket()}/lake"), server)
+
+
 @pytest.fixture(params=["gcs", "azurite"])
 def emulator(request: pytest.FixtureRequest) -> Emulator:
     found: Emulator = request.getfixturevalue(request.param)
@@ -187,7 +193,7 @@ def test_a_copy_whose_answer_is_lost_is_read_back(emulator: Emulator, proxy: Pro
 def test_a_blob_whose_copy_is_under_way_is_waited_for(azurite: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within an account Azure copies at once, but doesn't promise to. An object that is being copied is empty."""
     monkeypatch.setattr(object_copies, "_SECONDS_BETWEEN", 0)
-    files = open_files(azurite.url(f"{azurite.create_bucket()}/lake"), azurite)
+    files = new_files(azurite)
     step = publish_file(stage(files), TARGET, "u0", files)
     looks, real = ["pending", "pending", "success"], object_copies._blob
 
@@ -316,7 +322,7 @@ def test_where_uploads_are_not_listed_each_is_looked_at(versitygw: S3Server, s3_
 def test_many_files_are_looked_at_by_one_listing(name: str, request: pytest.FixtureRequest) -> None:
     """A listing reports of an object what a look at it alone does."""
     server: Emulator = request.getfixturevalue(name)
-    files = open_files(server.url(f"{server.create_bucket()}/lake"), server)
+    files = new_files(server)
     assert files.uploads is None
     first = stage(files)
     seen = with_listing_cache(files, "trips")
@@ -328,18 +334,16 @@ def test_many_files_are_looked_at_by_one_listing(name: str, request: pytest.Fixt
     assert seen.identity("_gobblin/s/0123/a0/u0/nothing") is None
 
 
+def stage_by_store(files: Files, source: str, expected: FileIdentity, name: str, mark: str) -> None:
+    """Have a file below the root copied into staging."""
+    copies_of(files).stage(f"{files.root.partition('://')[2]}/{source}", expected.stamp, f"_gobblin/s/{name}", mark)
+
+
 def test_the_store_stages_a_copy_of_the_expected_object_only(emulator: Emulator, proxy: Proxy) -> None:
-    proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
-    through = emulator.through(proxy.endpoint)
-    bucket = through.create_bucket()
-    files = open_files(through.url(f"{bucket}/lake"), through)
-    copies = files.copies
-    assert copies is not None
-    with files.create("source") as out:
-        out.write(b"content")
-    source = files.identity("source")
-    assert source is not None
-    copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/one", "mark 1")
+    keep_conditions(proxy)
+    files = new_files(emulator.through(proxy.endpoint))
+    copies, source = copies_of(files), write(files, "source", b"content")
+    stage_by_store(files, "source", source, "one", "mark 1")
     assert files.read("_gobblin/s/one") == b"content"
     assert copies.mark("_gobblin/s/one") == "mark 1"
     assert copies.mark("source") == ""
@@ -348,14 +352,13 @@ def test_the_store_stages_a_copy_of_the_expected_object_only(emulator: Emulator,
     files.link("_gobblin/s/one", "placed")
     assert copies.mark("placed") == "mark 1"
     with pytest.raises(FileExistsError):
-        copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/one", "mark 2")
+        stage_by_store(files, "source", source, "one", "mark 2")
     with pytest.raises(FileNotFoundError):
-        copies.stage(f"{bucket}/lake/nothing", source.stamp, "_gobblin/s/two", "mark 2")
+        stage_by_store(files, "nothing", source, "two", "mark 2")
     files.unlink("source")
-    with files.create("source") as out:
-        out.write(b"another")
+    write(files, "source", b"another")
     with pytest.raises(OSError, match=r"another object|condition"):
-        copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/two", "mark 2")
+        stage_by_store(files, "source", source, "two", "mark 2")
     assert files.identity("_gobblin/s/two") is None
 
 
@@ -364,15 +367,9 @@ def test_the_mark_of_a_blob_counts_once_it_is_copied(
     azurite: Emulator, monkeypatch: pytest.MonkeyPatch, status: str, mark: str
 ) -> None:
     """Until then it may have its full size, and hold zeros."""
-    bucket = azurite.create_bucket()
-    files = open_files(azurite.url(f"{bucket}/lake"), azurite)
-    copies = files.copies
-    assert copies is not None
-    with files.create("source") as out:
-        out.write(b"content")
-    source = files.identity("source")
-    assert source is not None
-    copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/one", "mark 1")
+    files = new_files(azurite)
+    copies = copies_of(files)
+    stage_by_store(files, "source", write(files, "source"), "one", "mark 1")
     real = object_copies._properties
 
     async def properties(filesystem: Any, path: str) -> Any:
@@ -389,14 +386,8 @@ def test_the_mark_of_a_blob_counts_once_it_is_copied(
 
 def test_a_mark_is_known_however_its_name_is_written(azurite: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of headers have no case, and some clients write those of metadata in capitals."""
-    bucket = azurite.create_bucket()
-    files = open_files(azurite.url(f"{bucket}/lake"), azurite)
-    copies = files.copies
-    assert copies is not None
-    with files.create("source") as out:
-        out.write(b"content")
-    source = files.identity("source")
-    assert source is not None
+    files = new_files(azurite)
+    copies, source = copies_of(files), write(files, "source")
     real = object_copies._properties
 
     async def in_capitals(filesystem: Any, path: str) -> Any:
@@ -405,8 +396,8 @@ def test_a_mark_is_known_however_its_name_is_written(azurite: Emulator, monkeypa
         return found
 
     monkeypatch.setattr(object_copies, "_properties", in_capitals)
-    copies.stage(f"{bucket}/lake/source", source.stamp, "_gobblin/s/one", "mark 1")
+    stage_by_store(files, "source", source, "one", "mark 1")
     one = files.identity("_gobblin/s/one")
     assert one is not None
-    copies.stage(f"{bucket}/lake/_gobblin/s/one", one.stamp, "_gobblin/s/two", "mark 2")
+    stage_by_store(files, "_gobblin/s/one", one, "two", "mark 2")
     assert [copies.mark(f"_gobblin/s/{name}") for name in ("one", "two")] == ["mark 1", "mark 2"]

@@ -53,18 +53,18 @@ class Child:
             os.kill(self.pid, which)
 
     def ended(self, seconds: float = 0.0) -> bool:
-        """Whether it has ended, by itself or not; waits for it for some time."""
-        return self._waited(seconds) == "ended"
+        """Whether it has ended, by itself or not; waits for it for some time, also while somebody else has stopped it."""
+        return self._waited(seconds, os.WNOHANG) == "ended"
 
     def stopped(self, seconds: float = 0.0) -> bool:
         """Whether it is stopped; waits for that, or for its end, for some time."""
-        return self._waited(seconds) == "stopped"
+        return self._waited(seconds, os.WNOHANG | os.WUNTRACED) == "stopped"
 
-    def _waited(self, seconds: float) -> str:
+    def _waited(self, seconds: float, options: int) -> str:
         deadline = time.monotonic() + seconds
         while self._status is None:
             self._hear()
-            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            pid, status = os.waitpid(self.pid, options)
             if pid and os.WIFSTOPPED(status):
                 return "stopped"
             if pid:

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_gobblin.errors import ConfigurationError, GobblinError, MissingExtraError
 from airflow_gobblin.storage.locations import OBJECT_SCHEMES, ObjectLocation
 from airflow_gobblin.storage.parsed_connection import ParsedConnection
+from airflow_gobblin.storage.servers import SECONDS_TO_ANSWER, SECONDS_TO_CONNECT
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
     from airflow_gobblin.connections import Connections
 
-SECONDS_TO_CONNECT = 10
-SECONDS_TO_ANSWER = 60
 _TRIES = 5
 _CONCURRENT = 64
 

@@ -11,8 +11,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_gobblin.storage.filesystems import SECONDS_TO_CONNECT
 from airflow_gobblin.storage.quick_s3 import botocore_credentials
+from airflow_gobblin.storage.servers import SECONDS_TO_CONNECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

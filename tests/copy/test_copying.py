@@ -470,8 +470,18 @@ def test_a_large_file_alone_waits_for_nothing_else_on_its_disk(
     assert {str(at), str(at.parent), str(at.parent.parent)} <= {*trace.of("fsync")}
 
 
-def test_without_syncfs_each_file_and_each_folder_is_synced(copying: Copying, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durability, "_has_syncfs", lambda: False)
+OVERLAY = 0x794C7630
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("_has_syncfs", False), ("_kind", OVERLAY)],
+    ids=["no syncfs", "overlay, whose syncfs hides errors"],
+)
+def test_without_syncfs_each_file_and_each_folder_is_synced(
+    copying: Copying, monkeypatch: pytest.MonkeyPatch, name: str, found: object
+) -> None:
+    monkeypatch.setattr(durability, name, lambda *_: found)
     with traced() as trace:
         result = copied(copying)
     for file in result.files:

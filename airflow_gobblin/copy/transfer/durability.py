@@ -19,11 +19,14 @@ _SAFE = frozenset(
         0xF2F52010,  # F2FS
         0xCA451A4E,  # bcachefs
         0x2FC12FC1,  # ZFS
-        0x794C7630,  # overlay, whose upper layer is synced
         0x01021994,  # tmpfs
     )
 )
-"""File systems that write everything with `syncfs`. Others, such as FUSE's and mounted ones, may keep some of it in a server."""
+"""File systems that write everything with `syncfs`, and report by it what couldn't be written.
+
+Others, such as FUSE's and mounted ones, may keep some of it in a server. Overlay reports nothing: the error is known to the file
+system of its upper layer, and `syncfs` asks the overlay's.
+"""
 _REPORTING = (5, 8)
 """Older kernels don't report to `syncfs` that a file couldn't be written."""
 _AT_ONCE = 16

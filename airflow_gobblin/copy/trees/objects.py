@@ -16,10 +16,11 @@ from airflow_gobblin.copy.entries import Entry, EntryKind, sort_key
 from airflow_gobblin.copy.trees.base import always, joined
 from airflow_gobblin.storage.files.base import OWN_FOLDER, contained
 from airflow_gobblin.storage.files.s3_uploads import TIME_KEY
-from airflow_gobblin.storage.filesystems import SECONDS_TO_ANSWER, as_os_error
+from airflow_gobblin.storage.filesystems import as_os_error
 from airflow_gobblin.storage.locations import ObjectLocation
 from airflow_gobblin.storage.quick_s3 import QuickS3, open_quick_s3
 from airflow_gobblin.storage.s3_streams import S3Streams
+from airflow_gobblin.storage.servers import SECONDS_TO_ANSWER
 
 _THREADS = 16
 _AHEAD = 8

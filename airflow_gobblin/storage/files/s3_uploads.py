@@ -20,9 +20,10 @@ from typing import Any
 
 from airflow_gobblin.model.work import Upload
 from airflow_gobblin.storage.files.base import FileIdentity, contained
-from airflow_gobblin.storage.filesystems import SECONDS_TO_ANSWER, as_os_error
+from airflow_gobblin.storage.filesystems import as_os_error
 from airflow_gobblin.storage.quick_s3 import QuickS3, RecentObjects, open_quick_s3
 from airflow_gobblin.storage.s3_sender import PartSender, open_part_sender
+from airflow_gobblin.storage.servers import SECONDS_TO_ANSWER
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -95,6 +96,42 @@ def test_of_the_wholes_that_run_only_what_held_is_kept(tmp_path: Path, monkeypat
     (held,) = page["proofs"]
     assert held["figures"] == "2 tried"
     assert held["test"].endswith("test_it.py::test_it[True-whole]")
+
+
+@pytest.mark.slow
+def test_the_rest_of_a_part_is_without_what_held_on_the_same_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "proofs.json"
+    (tmp_path / "test_it.py").write_text(PROOF)
+    monkeypatch.setattr(proofs, "PARTS", {"it": [os.path.relpath(tmp_path, ROOT)]})
+    monkeypatch.setenv("PYTEST_PLUGINS", "tests.proofs")
+    assert not proofs.play("it", path)
+    (held,) = proofs.page_in(path).proofs
+    monkeypatch.setattr(proofs, "commit", lambda: "abc1234")
+    fails = held.test.replace("[True-", "[False-")
+    add(path, replace(held, test=fails, commit="abc1234"))
+    keep(lambda page: page.with_run(PartRun("it", "2026-11-23 20:00", "abc1234", "a machine", 30.0)), path)
+    assert proofs.play("it", path, rest=True)
+    (run,) = proofs.page_in(path).runs
+    assert (run.started, run.result) == ("2026-11-23 20:00", "all held")
+    assert run.minutes >= 30
+    assert {proof.test for proof in proofs.page_in(path).proofs} == {held.test, fails}
+    add(path, replace(held, commit="abc1234"))
+    assert proofs.play("it", path, rest=True), "nothing is left to play"
+    monkeypatch.setattr(proofs, "commit", lambda: "def5678")
+    assert not proofs.play("it", path, rest=True), "on another commit nothing stands"
+
+
+@pytest.mark.parametrize("commit", [proofs.UNKNOWN, f"abc1234{proofs.CHANGES}", "def5678"])
+def test_a_proof_counts_for_the_rest_only_on_a_commit_without_changes(commit: str) -> None:
+    run = PartRun("matrix", "2026-11-23 20:00", commit, "a machine")
+    proof = replace(proof_of("matrix", "9 points", "all", 2.0, MATRIX), commit="abc1234")
+    same = replace(proof, test=f"{MATRIX}[same]", commit=commit)
+    page = Page([], [proof, same])
+    assert [*page.standing(run)] == ([same] if commit == "def5678" else [])
+    assert page.begun(run, rest=True).proofs == page.standing(run)
+    assert page.begun(run).proofs == []
 
 
 CASES = """

@@ -18,6 +18,9 @@ from airflow_gobblin.events.assets import asset_uri
 from airflow_gobblin.model.naming import many
 
 if TYPE_CHECKING:
+    from airflow.sdk.api.client import ServerResponseError
+    from airflow.sdk.exceptions import AirflowRuntimeError
+
     from airflow_gobblin.events.publication import Publication
 
 __all__ = ["KEY", "mirror_watermarks"]
@@ -26,6 +29,10 @@ log = logging.getLogger(__name__)
 
 KEY = "watermark"
 _SECONDS = 10.0
+_NOT_MIRRORED = (
+    "the watermark of dataset %r can't be mirrored: %s. Its rows are published all the same; mirror_watermarks = False in "
+    "[gobblin] leaves the copy in Airflow out"
+)
 
 
 def mirror_watermarks(publications: Sequence[Publication]) -> None:
@@ -35,6 +42,7 @@ def mirror_watermarks(publications: Sequence[Publication]) -> None:
     """
     if not conf.getboolean("gobblin", "mirror_watermarks"):
         return
+    from airflow.sdk.api.client import ServerResponseError
     from airflow.sdk.exceptions import AirflowRuntimeError
     from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 
@@ -48,10 +56,19 @@ def mirror_watermarks(publications: Sequence[Publication]) -> None:
         value = {"watermark": publication.position, "slot": publication.slot, "at": publication.done.isoformat()}
         try:
             AssetStateStoreAccessor(name=asset_uri(publication.ingestion, publication.urn)).set(KEY, value)
-        except AirflowRuntimeError as error:
-            if (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND:
+        except (AirflowRuntimeError, ServerResponseError) as error:  # the latter in `airflow dags test`
+            if _status(error) == HTTPStatus.NOT_FOUND:
                 log.info(
                     "Airflow doesn't know the asset of dataset %r yet: the next publish is mirrored", publication.urn
                 )
             else:
-                log.warning("the watermark of dataset %r can't be mirrored: %s", publication.urn, error)
+                log.warning(_NOT_MIRRORED, publication.urn, error)
+
+
+def _status(error: AirflowRuntimeError | ServerResponseError) -> object:
+    """Return the status of Airflow's answer, if it gave one."""
+    from airflow.sdk.exceptions import AirflowRuntimeError
+
+    if isinstance(error, AirflowRuntimeError):
+        return (error.error.detail or {}).get("status_code")
+    return error.response.status_code

@@ -16,12 +16,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from airflow.sdk import Connection
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk._shared.observability.metrics.statsd_logger import SafeStatsdLogger
+from airflow.sdk.api.client import ServerResponseError
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor
@@ -158,6 +160,17 @@ def test_what_cannot_be_told_fails_nothing(
     assert lab.journal.history("public.Orders").slots[0].noted(NoteKind.ANNOUNCED)
 
 
+def refusal_of_the_supervisor(status: int) -> Exception:
+    return AirflowRuntimeError(ErrorResponse(detail={"status_code": status}))
+
+
+def refusal_of_the_server(status: int) -> Exception:
+    """As `airflow dags test` gets it, which has no supervisor."""
+    request = httpx.Request("PUT", "http://airflow/")
+    return ServerResponseError("Server returned error", request=request, response=httpx.Response(status))
+
+
+@pytest.mark.parametrize("refusal", [refusal_of_the_supervisor, refusal_of_the_server])
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -166,10 +179,15 @@ def test_what_cannot_be_told_fails_nothing(
     ],
 )
 def test_a_watermark_that_airflow_refuses_to_keep_fails_nothing(
-    answer: int, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    refusal: Callable[[int], Exception],
+    answer: int,
+    message: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(self: AssetStateStoreAccessor, key: str, value: object) -> None:
-        raise AirflowRuntimeError(ErrorResponse(detail={"status_code": answer}))
+        raise refusal(answer)
 
     monkeypatch.setattr(AssetStateStoreAccessor, "set", refuse)
     lab = Lab(tmp_path, ORDERS)

@@ -339,7 +339,8 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_not_created(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="connection 'db' can't be opened"):
+    said = r"connection 'db' can't be opened: .*there is no such file.*none\.db.*Check the path in connection 'db'"
+    with pytest.raises(SourceError, match=said):
         runs(SqliteDatabase(tmp_path / "none.db"), "t", SNAPSHOT).plan()
     assert list(tmp_path.iterdir()) == []
 

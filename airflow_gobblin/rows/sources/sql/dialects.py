@@ -280,11 +280,16 @@ class Session:
                 remedy=Remedy.EXTRACT,
             ) from None
         except Exception as error:  # any error of a driver may contain the password
+            to_check = f"that it runs, and host, port, database, user and password of connection {conn_id!r}"
+            if isinstance(error, FileNotFoundError):
+                to_check = (
+                    f"the path in connection {conn_id!r}: Airflow's workers and Spark's tasks read the file there"
+                )
             raise SourceError(
                 operation=operation,
                 subject=subject,
                 cause=f"the database of connection {conn_id!r} can't be opened: {self._clean(error)}",
-                hint=f"Check that it runs, and host, port, database, user and password of connection {conn_id!r}.",
+                hint=f"Check {to_check}.",
             ) from None
 
     def __enter__(self) -> Self:

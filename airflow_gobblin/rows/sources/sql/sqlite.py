@@ -12,7 +12,9 @@ helps, because a comparison of the days comes first.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +64,10 @@ class Sqlite:
         if snapshot:
             raise SnapshotGoneError("SQLite has none that connections could share")
         dbapi = importlib.import_module(self.driver)
-        connection = dbapi.connect(f"file:{quote(sqlite_path(uri))}?mode=ro", autocommit=True)
+        path = sqlite_path(uri)
+        if not os.path.exists(path):  # the driver says that there is no memory
+            raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
+        connection = dbapi.connect(f"file:{quote(path)}?mode=ro", autocommit=True)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")

@@ -33,7 +33,7 @@ _NOTES = 10
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], output: str) -> None:
-    """Print a list, as a table or in another form that Airflow's commands have."""
+    """Print a list, as a table or in another form that Airflow's commands have. A table has no columns without any value."""
     plain = [{name: text(value) for name, value in row.items()} for row in rows]
     console = AirflowConsole()
     if output == "json":
@@ -42,8 +42,11 @@ def print_rows(rows: Sequence[Mapping[str, Any]], output: str) -> None:
     elif output == "yaml":
         console.print_as_yaml(plain)  # type: ignore[arg-type]
     else:
-        cell = escape if output == "table" else str
-        console.print_as([{name: cell(one_line(value)) for name, value in row.items()} for row in plain], output)
+        cells = [{name: one_line(value) for name, value in row.items()} for row in plain]
+        if output == "table":
+            filled = {name for row in cells for name, value in row.items() if value}
+            cells = [{name: escape(value) for name, value in row.items() if name in filled} for row in cells]
+        console.print_as(cells, output)
 
 
 def print_stream(rows: Iterable[Mapping[str, Any]], output: str) -> None:

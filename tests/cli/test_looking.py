@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from airflow.utils import yaml
 
+from airflow_gobblin.cli.showing import print_rows
 from airflow_gobblin.journal import trimming
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.policy import CommitPolicy
@@ -295,3 +296,14 @@ def test_a_target_that_cannot_be_read_is_an_error_and_no_trace(lab: Lab, command
     done = command("audit", "orders")
     assert (done.status, done.out) == (1, "")
     assert done.err.startswith("Error: ")
+
+
+def test_a_table_has_no_columns_without_a_value(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"slot": 1, "batch": None, "note": ""}, {"slot": 0, "batch": None, "note": "a reason"}]
+    print_rows(rows, "table")
+    shown = capsys.readouterr().out
+    assert "note" in shown
+    assert "slot" in shown
+    assert "batch" not in shown
+    print_rows(rows, "json")
+    assert "batch" in capsys.readouterr().out

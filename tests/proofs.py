@@ -217,13 +217,12 @@ class Page:
         """The page with a run in the place of the one of the same part."""
         return replace(self, runs=[*(r for r in self.runs if r.part != run.part), run])
 
-    def begun(self, run: PartRun, *, rest: bool = False) -> Page:
+    def begun(self, run: PartRun, standing: Sequence[Proof] = ()) -> Page:
         """The page when a part begins: without its proofs, lest one stay that breaks now or whose test is gone.
 
-        :param rest: whether those of the same commit stay, as they aren't played again.
+        :param standing: those that stay, as they aren't played again.
         """
-        stay = self.standing(run) if rest else []
-        kept = [p for p in self.proofs if p.part not in (run.part, "") or p in stay]
+        kept = [p for p in self.proofs if p.part not in (run.part, "") or p in standing]
         return Page([r for r in self.runs if r.part in PARTS], kept).with_run(run)
 
     def standing(self, run: PartRun) -> Sequence[Proof]:
@@ -339,7 +338,7 @@ def play(part: str, path: Path, *, rest: bool = False) -> bool:
     before = page_in(path)
     standing = before.standing(run) if rest else []
     run = before.going_on(run) if standing else run
-    keep(lambda page: page.begun(run, rest=rest), path)
+    keep(lambda page: page.begun(run, standing), path)
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-m", "not other_size", *PARTS[part]]
     command += [f"--deselect={proof.test}" for proof in standing]

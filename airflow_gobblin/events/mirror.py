@@ -18,9 +18,6 @@ from airflow_gobblin.events.assets import asset_uri
 from airflow_gobblin.model.naming import many
 
 if TYPE_CHECKING:
-    from airflow.sdk.api.client import ServerResponseError
-    from airflow.sdk.exceptions import AirflowRuntimeError
-
     from airflow_gobblin.events.publication import Publication
 
 __all__ = ["KEY", "mirror_watermarks"]
@@ -29,10 +26,6 @@ log = logging.getLogger(__name__)
 
 KEY = "watermark"
 _SECONDS = 10.0
-_NOT_MIRRORED = (
-    "the watermark of dataset %r can't be mirrored: %s. Its rows are published all the same; mirror_watermarks = False in "
-    "[gobblin] leaves the copy in Airflow out"
-)
 
 
 def mirror_watermarks(publications: Sequence[Publication]) -> None:
@@ -56,19 +49,20 @@ def mirror_watermarks(publications: Sequence[Publication]) -> None:
         value = {"watermark": publication.position, "slot": publication.slot, "at": publication.done.isoformat()}
         try:
             AssetStateStoreAccessor(name=asset_uri(publication.ingestion, publication.urn)).set(KEY, value)
-        except (AirflowRuntimeError, ServerResponseError) as error:  # the latter in `airflow dags test`
-            if _status(error) == HTTPStatus.NOT_FOUND:
-                log.info(
-                    "Airflow doesn't know the asset of dataset %r yet: the next publish is mirrored", publication.urn
-                )
-            else:
-                log.warning(_NOT_MIRRORED, publication.urn, error)
+        except AirflowRuntimeError as error:
+            _tell_refused(publication.urn, (error.error.detail or {}).get("status_code"), error)
+        except ServerResponseError as error:  # in `airflow dags test`
+            _tell_refused(publication.urn, error.response.status_code, error)
 
 
-def _status(error: AirflowRuntimeError | ServerResponseError) -> object:
-    """Return the status of Airflow's answer, if it gave one."""
-    from airflow.sdk.exceptions import AirflowRuntimeError
-
-    if isinstance(error, AirflowRuntimeError):
-        return (error.error.detail or {}).get("status_code")
-    return error.response.status_code
+def _tell_refused(urn: str, status: object, error: Exception) -> None:
+    """Log that Airflow keeps no watermark. :param status: that of its answer, if it gave one."""
+    if status == HTTPStatus.NOT_FOUND:
+        log.info("Airflow doesn't know the asset of dataset %r yet: the next publish is mirrored", urn)
+        return
+    log.warning(
+        "the watermark of dataset %r can't be mirrored: %s. Its rows are published all the same; mirror_watermarks = False in "
+        "[gobblin] leaves the copy in Airflow out",
+        urn,
+        error,
+    )

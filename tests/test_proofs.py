@@ -6,16 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests import proofs
 from tests.proofs import Page, PartRun, Proof, keep, proof_of
-from tests.services.environment import ROOT
+from tests.services.environment import ROOT, TEMPORARY
 
 MATRIX, HISTORIES = (f"{proofs.PARTS[part][0]}::test_it" for part in ("matrix", "histories"))
 
@@ -84,12 +86,20 @@ def test_it(size: int, holds: bool, proved: Proved) -> None:
 """
 
 
+@pytest.fixture
+def page_of_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The page of a part "it", which has `PROOF`. In the checkout, as all parts are: pytest takes its settings from there."""
+    TEMPORARY.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=TEMPORARY) as folder:
+        (Path(folder) / "test_it.py").write_text(PROOF)
+        monkeypatch.setattr(proofs, "PARTS", {"it": [str(Path(folder).relative_to(ROOT))]})
+        monkeypatch.setenv("PYTEST_PLUGINS", "tests.proofs")
+        yield Path(folder) / "proofs.json"
+
+
 @pytest.mark.slow
-def test_of_the_wholes_that_run_only_what_held_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "proofs.json"
-    (tmp_path / "test_it.py").write_text(PROOF)
-    monkeypatch.setattr(proofs, "PARTS", {"it": [str(tmp_path)]})
-    monkeypatch.setenv("PYTEST_PLUGINS", "tests.proofs")
+def test_of_the_wholes_that_run_only_what_held_is_kept(page_of_it: Path) -> None:
+    path = page_of_it
     assert not proofs.play("it", path)
     page = json.loads(path.read_text())
     assert [run["result"] for run in page["runs"]] == ["FAILED"]
@@ -100,12 +110,9 @@ def test_of_the_wholes_that_run_only_what_held_is_kept(tmp_path: Path, monkeypat
 
 @pytest.mark.slow
 def test_the_rest_of_a_part_is_without_what_held_on_the_same_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page_of_it: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "proofs.json"
-    (tmp_path / "test_it.py").write_text(PROOF)
-    monkeypatch.setattr(proofs, "PARTS", {"it": [os.path.relpath(tmp_path, ROOT)]})
-    monkeypatch.setenv("PYTEST_PLUGINS", "tests.proofs")
+    path = page_of_it
     assert not proofs.play("it", path)
     (held,) = proofs.page_in(path).proofs
     monkeypatch.setattr(proofs, "commit", lambda: "abc1234")

@@ -545,7 +545,8 @@ class Play:
         journal = (slot.outcome, slot.abandoning)
         return (files.content(), frozenset(files._folders), journal, slot.acts, slot.names, frozenset(slot.owed))
 
-    def state(self) -> int:
+    def state(self, *, last: bool = True) -> int:
+        """A digest of all that decides what can happen next. :param last: whether it matters which process made the last call."""
         files = self.slot.files
         assert isinstance(files, OpenedFolders)
         of_processes = [
@@ -554,8 +555,8 @@ class Play:
             )
             for work, process in zip(self._alike, self.processes, strict=True)
         ]
-        last = of_processes[self.order[-1]] if self.order else 0
-        return hash((self.world(), last, *sorted(of_processes)))  # of two that do the same, it doesn't matter which
+        went = of_processes[self.order[-1]] if last and self.order else 0
+        return hash((self.world(), went, *sorted(of_processes)))  # of two that do the same, it doesn't matter which
 
     def end(self) -> None:
         """Let all of them die: one that waits would stay in memory."""
@@ -641,7 +642,7 @@ class _Explorer:
         for number in order:
             play.go_on(number)
         self.tally.orders += 1
-        while (state := play.state()) not in self._seen:
+        while (state := play.state(last=self._changes is not None)) not in self._seen:
             self._seen.add(state)
             self.tally.states += 1
             world = play.world()

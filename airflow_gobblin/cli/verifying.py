@@ -41,9 +41,10 @@ def verify(args: Namespace) -> None:
         _verify_all(args, where, journal)
     elif _published(known_history(journal, args.urn)).holds is Holds.DIFFERENCE:
         rows = [*_Compared.of(args, where, journal).rows(args.urn)]
-        print_rows(rows, args.output)
+        _print(rows, args.output)
         if rows:
             raise SystemExit(f"The target differs from the source: {_counted(rows)}")
+        sys.stderr.write("The target is as the source\n")
     else:
         rows = [*_files(args, where, journal, args.urn)]
         print_rows(rows, args.output)
@@ -205,7 +206,7 @@ def _sum_up(output: str, what: str, urns: Sequence[str], differing: Callable[[st
             continue
         rows += found
         bad += bool(found)
-    print_rows(rows, output)
+    _print(rows, output)
     if not bad and not failed:
         sys.stderr.write(f"{many(len(urns), what)} compared: everything is as it should be\n")
         return
@@ -214,6 +215,12 @@ def _sum_up(output: str, what: str, urns: Sequence[str], differing: Callable[[st
     )
     parts += [f"{many(failed, what)} can't be compared"] if failed else []
     raise SystemExit("; ".join(parts))
+
+
+def _print(rows: Sequence[Row], output: str) -> None:
+    """Print what differs. An empty table would be "No data found", which reads like an error."""
+    if rows or output != "table":
+        print_rows(rows, output)
 
 
 def _counted(rows: Sequence[Row]) -> str:

@@ -622,7 +622,7 @@ def _no_driver(decision: Decision) -> StepError:
 
 def _log_done(decision: Decision, seen: int, done: int, where: str) -> None:
     log.info(
-        "dataset %r, slot %d, of %s: %d were found done, %d are done %s; the last %s",
+        "dataset %r, slot %d, %s: %d done before, %d done %s; the last %s",
         decision.urn,
         decision.slot,
         many(decision.steps, "step"),

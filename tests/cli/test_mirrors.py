@@ -112,9 +112,9 @@ def test_a_plan_lists_every_act_and_a_run_does_exactly_these(deployment: Deploym
 
 def test_verify_finds_no_difference_where_there_is_none(deployment: Deployment) -> None:
     mirror(deployment.folder)
-    for done in deployment.run("gobblin verify a#files", "gobblin verify b#files --quick -o json"):
-        assert done.status == 0, done
-    assert done.json == []
+    whole, quick = deployment.run("gobblin verify a#files", "gobblin verify b#files --quick -o json")
+    assert (whole.status, whole.out, quick.status, quick.json) == (0, "", 0, [])
+    assert "The target is as the source" in whole.err
 
 
 def test_verify_names_what_differs_and_changes_nothing(deployment: Deployment) -> None:

@@ -85,7 +85,7 @@ def test_a_long_sequence_is_written_and_carried_out_there(
     for said in (
         "are written on Spark, in 3 pieces",
         "are carried out on Spark, in 3 pieces",
-        "of 11 steps: 0 were found done, 10 are done on Spark",
+        "11 steps: 0 done before, 10 done on Spark",
     ):
         assert said in caplog.text
     check_published(extracted)
@@ -147,7 +147,7 @@ def test_what_is_done_already_is_left_and_the_rest_is_recovered_there(
     with caplog.at_level("INFO"):
         (report,) = verify_recover(opened, RunRequest("next"))
     assert report.status == "recovered"
-    assert "of 11 steps: 3 were found done, 7 are done on Spark" in caplog.text
+    assert "11 steps: 3 done before, 7 done on Spark" in caplog.text
     check_published(extracted)
 
 

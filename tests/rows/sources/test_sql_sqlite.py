@@ -338,11 +338,15 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
         runs(SqliteDatabase(path), "t", SNAPSHOT).plan()
 
 
-def test_a_missing_file_is_not_created(tmp_path: Path) -> None:
-    said = r"connection 'db' can't be opened: .*there is no such file.*none\.db.*Check the path in connection 'db'"
+@pytest.mark.parametrize(
+    ("path", "why"), [("none.db", "No such file or directory"), ("text/none.db", "Not a directory")]
+)
+def test_a_file_that_is_not_there_is_named_and_not_created(tmp_path: Path, path: str, why: str) -> None:
+    (tmp_path / "text").write_text("no folder")
+    said = rf"connection 'db' can't be opened: .*{why}.*none\.db.*Check the path in connection 'db'"
     with pytest.raises(SourceError, match=said):
-        runs(SqliteDatabase(tmp_path / "none.db"), "t", SNAPSHOT).plan()
-    assert list(tmp_path.iterdir()) == []
+        runs(SqliteDatabase(tmp_path / path), "t", SNAPSHOT).plan()
+    assert [one.name for one in tmp_path.iterdir()] == ["text"]
 
 
 @pytest.mark.parametrize("form", ["sqlite:///{}", "sqlite:////{}", "sqlite://{quoted}", "sqlite:///{}?mode=rw"])

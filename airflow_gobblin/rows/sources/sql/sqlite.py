@@ -12,7 +12,6 @@ helps, because a comparison of the days comes first.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import re
@@ -65,8 +64,7 @@ class Sqlite:
             raise SnapshotGoneError("SQLite has none that connections could share")
         dbapi = importlib.import_module(self.driver)
         path = sqlite_path(uri)
-        if not os.path.exists(path):  # the driver says that there is no memory
-            raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
+        os.stat(path)  # of a file that can't be reached, the driver says that there is no memory
         connection = dbapi.connect(f"file:{quote(path)}?mode=ro", autocommit=True)
         try:
             with connection.cursor() as cursor:

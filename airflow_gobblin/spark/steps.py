@@ -20,7 +20,7 @@ from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
-from airflow_gobblin.spark.worker import forget_zips
+from airflow_gobblin.spark.worker import forget_zips, freeze_heap
 from airflow_gobblin.steps.base import StepContext
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, sync
 from airflow_gobblin.storage.files import open_files
@@ -76,6 +76,7 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: Sequence[tuple[Site
     def task(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
+        freeze_heap()
         os.environ.pop(VARIABLE, None)
         connections = order.connections.guarded()
         with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):

@@ -5,14 +5,33 @@ Only the standard library is imported here, as a worker may have nothing else.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 from zipimport import zipimporter
 
-__all__ = ["forget_zips", "reading_last"]
+__all__ = ["forget_zips", "freeze_heap", "reading_last"]
 
 Row = TypeVar("Row")
+
+
+NEW_OBJECTS = 10_000
+"""The new objects after which the garbage collector looks at them again, in place of 700."""
+
+
+def freeze_heap() -> None:
+    """Keep the garbage collector from what is loaded, as long as this process lives, and let it look at new objects less often.
+
+    For a worker, where Spark has it look through all that is loaded after each task, in 0.07 s; and for a driver, which ends with
+    its pack (https://docs.python.org/3/library/gc.html#gc.freeze).
+    """
+    if gc.get_freeze_count():
+        return
+    gc.freeze()
+    thresholds = gc.get_threshold()
+    if thresholds[0]:  # else the collector is off
+        gc.set_threshold(max(NEW_OBJECTS, thresholds[0]), *thresholds[1:])
 
 
 def reading_last(rows: Iterable[Row], batches: Iterable[object]) -> Iterator[Row]:

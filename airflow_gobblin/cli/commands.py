@@ -32,7 +32,16 @@ from airflow_gobblin.admin.views import (
 from airflow_gobblin.admin.views import audit as audited
 from airflow_gobblin.cli.dag_file import described
 from airflow_gobblin.cli.lookup import command, find_ingestion, told
-from airflow_gobblin.cli.showing import dataset_row, one_line, print_properties, print_rows, properties, slot_row, text
+from airflow_gobblin.cli.showing import (
+    dataset_row,
+    one_line,
+    print_faults,
+    print_properties,
+    print_rows,
+    properties,
+    slot_row,
+    text,
+)
 from airflow_gobblin.commit.homes import Tenant
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, NotFoundError
@@ -141,7 +150,7 @@ def audit(args: Namespace) -> None:
         {"urn": one.urn, "level": one.level, "check": one.check, "slot": one.slot, "finding": one.detail}
         for one in found
     ]
-    print_rows(rows, args.output)
+    print_faults(rows, args.output)
     if not found:
         _tell("Nothing was found: it all adds up.")
     problems = sum(one.level is AuditLevel.PROBLEM for one in found)

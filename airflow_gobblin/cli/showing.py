@@ -21,6 +21,7 @@ from airflow_gobblin.model.watermark import TimestampWatermark, Watermark
 __all__ = [
     "dataset_row",
     "one_line",
+    "print_faults",
     "print_properties",
     "print_rows",
     "print_stream",
@@ -47,6 +48,12 @@ def print_rows(rows: Sequence[Mapping[str, Any]], output: str) -> None:
             filled = {name for row in cells for name, value in row.items() if value}
             cells = [{name: escape(value) for name, value in row.items() if name in filled} for row in cells]
         console.print_as(cells, output)
+
+
+def print_faults(rows: Sequence[Mapping[str, Any]], output: str) -> None:
+    """Print what isn't as it should be. An empty table would be "No data found", which reads like an error."""
+    if rows or output in ("json", "yaml"):
+        print_rows(rows, output)
 
 
 def print_stream(rows: Iterable[Mapping[str, Any]], output: str) -> None:

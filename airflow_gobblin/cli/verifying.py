@@ -14,7 +14,7 @@ from airflow_gobblin.admin.views import FileState, check_ingestion_is_there, kno
 from airflow_gobblin.admin.views import verify as verified
 from airflow_gobblin.cli.dag_file import described
 from airflow_gobblin.cli.lookup import command, find_ingestion, told
-from airflow_gobblin.cli.showing import print_rows
+from airflow_gobblin.cli.showing import print_faults, print_rows
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, NeverPublishedError, NotFoundError
@@ -41,7 +41,7 @@ def verify(args: Namespace) -> None:
         _verify_all(args, where, journal)
     elif _published(known_history(journal, args.urn)).holds is Holds.DIFFERENCE:
         rows = [*_Compared.of(args, where, journal).rows(args.urn)]
-        _print(rows, args.output)
+        print_faults(rows, args.output)
         if rows:
             raise SystemExit(f"The target differs from the source: {_counted(rows)}")
         sys.stderr.write("The target is as the source\n")
@@ -206,7 +206,7 @@ def _sum_up(output: str, what: str, urns: Sequence[str], differing: Callable[[st
             continue
         rows += found
         bad += bool(found)
-    _print(rows, output)
+    print_faults(rows, output)
     if not bad and not failed:
         sys.stderr.write(f"{many(len(urns), what)} compared: everything is as it should be\n")
         return
@@ -215,12 +215,6 @@ def _sum_up(output: str, what: str, urns: Sequence[str], differing: Callable[[st
     )
     parts += [f"{many(failed, what)} can't be compared"] if failed else []
     raise SystemExit("; ".join(parts))
-
-
-def _print(rows: Sequence[Row], output: str) -> None:
-    """Print what differs. An empty table would be "No data found", which reads like an error."""
-    if rows or output != "table":
-        print_rows(rows, output)
 
 
 def _counted(rows: Sequence[Row]) -> str:

@@ -239,7 +239,9 @@ def test_verify_names_what_was_never_published_beside_what_was(lab: Lab, command
 
 def test_audit(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS)
-    assert command("audit").status == 0
+    sound = command("audit")
+    assert (sound.status, sound.out) == (0, "")
+    assert "Nothing was found: it all adds up." in sound.err
     lab.files("orders")[0].unlink()
     done = command("audit", "orders", "-o", "json")
     assert (done.status, done.err) == (1, "1 problem")

@@ -281,7 +281,7 @@ class Session:
             ) from None
         except Exception as error:  # any error of a driver may contain the password
             to_check = f"that it runs, and host, port, database, user and password of connection {conn_id!r}"
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and error.filename is not None:
                 to_check = (
                     f"the path in connection {conn_id!r}: Airflow's workers and Spark's tasks read the file there"
                 )

@@ -6,8 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-NEW_OBJECTS = 10_000
-"""The new objects after which the collector looks at them again; by default, it does after 700."""
+from airflow_gobblin.spark.worker import freeze_heap
 
 
 @contextmanager
@@ -25,9 +24,7 @@ def frozen_heap() -> Iterator[None]:
         yield
         return
     thresholds = gc.get_threshold()
-    gc.freeze()
-    if thresholds[0]:  # else the collector is off
-        gc.set_threshold(max(NEW_OBJECTS, thresholds[0]), *thresholds[1:])
+    freeze_heap()
     try:
         yield
     finally:

@@ -19,7 +19,6 @@ from airflow_gobblin.redaction import Redactor, is_sensitive, redacted_output
 from airflow_gobblin.spark.connections import SparkConnections, take_connections
 from airflow_gobblin.spark.report import FIRST_ERROR
 from airflow_gobblin.spark.session import CONF, REMOTE
-from airflow_gobblin.spark.worker import freeze_heap
 
 __all__ = ["arguments_of_all", "end", "run_application"]
 
@@ -50,7 +49,6 @@ def run_application(
     :param failed: called with the tag and the failure if the work raises an error.
     :return: the exit status.
     """
-    freeze_heap()
     redactor = Redactor(secrets=_secrets_of_connect())
     with redacted_output(redactor):
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

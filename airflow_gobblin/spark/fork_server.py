@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NoReturn
 
+from airflow_gobblin.spark.worker import freeze_heap
+
 __all__ = ["ENDED", "GO", "IDLE_SECONDS", "PID", "SIZE", "main"]
 
 IDLE_SECONDS = 300.0
@@ -88,7 +90,7 @@ def _load() -> None:
 
         import_kinds()
     gc.collect()
-    gc.freeze()  # what is loaded stays in memory that all drivers share
+    freeze_heap()  # what is loaded stays in memory that all drivers share
 
 
 def _tell_ended(running: dict[int, socket.socket]) -> None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.report import SPARK_UI
+from airflow_gobblin.spark.worker import freeze_heap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +89,7 @@ def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSessio
     """
     from pyspark.sql import SparkSession
 
+    freeze_heap()  # with Spark's modules in it
     url, conf = os.environ.pop(REMOTE, None), json.loads(os.environ.pop(CONF, "{}"))
     if url is None:
         spark = SparkSession.builder.getOrCreate()

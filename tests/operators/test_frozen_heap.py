@@ -4,7 +4,8 @@ import gc
 
 import pytest
 
-from airflow_gobblin.operators.frozen_heap import NEW_OBJECTS, frozen_heap
+from airflow_gobblin.operators.frozen_heap import frozen_heap
+from airflow_gobblin.spark.worker import NEW_OBJECTS
 
 pytestmark = pytest.mark.usefixtures("thawed_heap")
 

@@ -13,8 +13,10 @@ def test_the_heap_of_a_worker_is_frozen_once() -> None:
     try:
         freeze_heap()
         frozen = gc.get_freeze_count()
+        later: list[list[int]] = [[] for _ in range(10_000)]
         freeze_heap()
-        assert (gc.get_freeze_count(), gc.get_threshold()) == (frozen, (NEW_OBJECTS, *before[1:]))
-        assert frozen > 0
+        # Not equal: what other threads free is counted no more.
+        assert 0 < gc.get_freeze_count() < frozen + len(later)
+        assert gc.get_threshold() == (NEW_OBJECTS, *before[1:])
     finally:
         gc.set_threshold(*before)

@@ -42,8 +42,10 @@ __all__ = [
     "DatasetLike",
     "DerivedWork",
     "DriverWork",
+    "FileEvents",
     "GivenUpState",
     "Held",
+    "InformingWork",
     "Job",
     "JudgedWork",
     "LimitedJob",
@@ -56,8 +58,6 @@ __all__ = [
     "SplitWork",
     "StatefulWork",
     "TabledWork",
-    "TellingWork",
-    "TellsOfFiles",
     "UnitPart",
     "UploadingWork",
     "VerifiedWork",
@@ -437,7 +437,7 @@ class SplitWork(Protocol):
     def parts(self, unit: WorkUnit, plan: Plan) -> int:
         """Return the number of parts of a unit; 1: it is run as a whole."""
 
-    def standing_parts(
+    def finished_parts(
         self, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]
     ) -> tuple[str, Mapping[int, UnitResult]]:
         """Return the parts that needn't be run again, on the driver.
@@ -508,10 +508,10 @@ class VerifiedWork(Protocol):
 
 
 @runtime_checkable
-class TellingWork(Protocol):
+class InformingWork(Protocol):
     """A work whose source is told how far a dataset is published."""
 
-    def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
+    def inform(self, urn: str, watermark: Watermark, connections: Connections) -> None:
         """Tell it. Nothing rests on that.
 
         :raises GobblinError: it can't be told.
@@ -574,7 +574,7 @@ class SealingJob(Protocol):
 
 
 @runtime_checkable
-class TellsOfFiles(Protocol):
+class FileEvents(Protocol):
     """A job whose events tell of each file, too, if its author wants it."""
 
     @property

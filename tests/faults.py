@@ -744,8 +744,10 @@ class FaultyUploads:
     def put(self, target: str, data: bytes, modified: int | None = None) -> None:
         self._call("put object", target, Effect.PUT, lambda: self._uploads.put(target, data, modified))
 
-    def stands(self, target: str, upload: Upload) -> bool:
-        return bool(self._call("look at upload", target, Effect.READ, lambda: self._uploads.stands(target, upload)))
+    def can_complete(self, target: str, upload: Upload) -> bool:
+        return bool(
+            self._call("look at upload", target, Effect.READ, lambda: self._uploads.can_complete(target, upload))
+        )
 
     def complete(self, target: str, upload: Upload) -> None:
         self._call("complete upload", target, Effect.PUT, lambda: self._uploads.complete(target, upload))

@@ -199,7 +199,7 @@ class Administration:
         :raises ConfigurationError: it isn't quarantined.
         :raises LostRaceError: the slot was ended or released just now.
         """
-        self._check_told(urn, reason)
+        self._check_reason(urn, reason)
         if slot is None:
             slot = self.quarantined(urn).decision.slot
         elif (stuck := self._stuck(urn)) is None or stuck.decision.slot != slot:
@@ -258,7 +258,7 @@ class Administration:
 
     def _pause_or_resume(self, action: Action, urn: str, reason: str) -> Slot:
         """Take the next slot that is free, whatever others decide meanwhile, unless they did the same."""
-        self._check_told(urn, reason)
+        self._check_reason(urn, reason)
         while True:
             change = self.would_pause(urn) if action is Action.PAUSE else self.would_resume(urn)
             with suppress(LostRaceError):
@@ -296,7 +296,7 @@ class Administration:
         :raises ConfigurationError: there is nothing to abandon.
         :raises LostRaceError: it was finished or decided just now.
         """
-        self._check_told(urn, reason)
+        self._check_reason(urn, reason)
         pending = self._known(urn, new=True, lost=True).pending
         if slot is not None and slot != (0 if pending is None else pending.decision.slot):
             raise self._not_abandoned(urn, slot)
@@ -373,7 +373,7 @@ class Administration:
         low = lowest([Range(to, covered.high).low, covered.high])
         if Range(low, covered.high).empty or not Range(low, covered.low).empty:
             raise self._refused(
-                "rewind", urn, f"{_said(to)} is not within what is covered, {covered}", _way_back(covered)
+                "rewind", urn, f"{_shown(to)} is not within what is covered, {covered}", _way_back(covered)
             )
         low, retired = widened(low, {ref: unit.range for ref, unit in state.live.items() if unit.range is not None})
         if not lossy:
@@ -402,15 +402,15 @@ class Administration:
         if removed:
             high = highest([part.high for part in removed])
             back = (
-                f"Give a position from {_said(high)} on"
+                f"Give a position from {_shown(high)} on"
                 if not Range(high, covered.high).empty
                 else "There is no position that it could go back to"
             )
             raise self._refused(
                 "rewind",
                 history.urn,
-                f"it would retire {many(len(removed), 'unit')} before {_said(high)} of which the source has removed or changed "
-                f"rows since: it had those from {_said(history.state.kept_from)} on when it was last planned",
+                f"it would retire {many(len(removed), 'unit')} before {_shown(high)} of which the source has removed or changed "
+                f"rows since: it had those from {_shown(history.state.kept_from)} on when it was last planned",
                 f"Nothing was changed. {back}; or take back all the same what can't be published anew: "
                 "`airflow gobblin rewind … --lossy`.",
             )
@@ -447,7 +447,7 @@ class Administration:
             raise self._refused(
                 "set the watermark of",
                 urn,
-                f"{_said(to)} is not ahead of its watermark {_said(edge)}",
+                f"{_shown(to)} is not ahead of its watermark {_shown(edge)}",
                 f"It only moves on: give a position after that. What is covered can be taken back by a rewind. "
                 f"{_way_back(Range(state.coverage.origin, state.coverage.end or edge))}",
             )
@@ -483,7 +483,7 @@ class Administration:
             self._homes.check_here()
         read = dict(self.journal.histories())
         histories = {found.urn: found for found in read.values() if isinstance(found, History)}
-        ours = {claim.urn for claim in self._claims.standing().values() if self._is_ours(claim)}
+        ours = {claim.urn for claim in self._claims.valid().values() if self._is_ours(claim)}
         claimed = {urn for urn in ours if isinstance(read.get(dataset_key(urn), History(urn)), History)}
         stuck = sorted(urn for urn, found in histories.items() if found.pending is not None and not _is_drop(found))
         if stuck:
@@ -546,7 +546,7 @@ class Administration:
             raise self._refused(
                 "import",
                 state.urn,
-                f"it has a history of {many(history.state.head, 'slot')}, and its watermark is {_said(history.state.watermark)}",
+                f"it has a history of {many(history.state.head, 'slot')}, and its watermark is {_shown(history.state.watermark)}",
                 "Drop the dataset first, if what is imported is to stand in its place; "
                 "set-watermark and rewind change one that goes on.",
             )
@@ -577,7 +577,7 @@ class Administration:
         :raises LostRaceError: the dataset changed since; nothing was done.
         :raises ConfigurationError: there is no reason.
         """
-        self._check_told(change.urn, reason)
+        self._check_reason(change.urn, reason)
         if change.history.pending is None:
             slot = self._decide(change, reason)
         else:  # an interrupted drop
@@ -650,8 +650,8 @@ class Administration:
         :raises LostRaceError: a slot was decided just now; the folder is claimed again.
         """
         claim = claim or self.claim(folder)
-        self._check_told(claim.urn, reason)
-        self._claims.check_stands(claim)
+        self._check_reason(claim.urn, reason)
+        self._claims.check_valid(claim)
         if (pending := self._pending_below(claim)) is not None:
             raise self._refused(
                 "release the claim of",
@@ -720,7 +720,7 @@ class Administration:
             )
         return self._homes.move(home, tenant or Tenant(), self._actor, reason)
 
-    def _check_told(self, urn: str, reason: str) -> None:
+    def _check_reason(self, urn: str, reason: str) -> None:
         if not reason.strip() or not self._actor:
             raise self._refused("change", urn, "an actor and a reason are needed", "Say who does it, and why.")
 
@@ -739,7 +739,7 @@ class Administration:
 
     def _claimed(self, urn: str) -> tuple[str, ...]:
         owner = (self.journal.id, self.journal.ingestion, urn)
-        return tuple(folder for folder, claim in self._claims.standing().items() if claim.owner == owner)
+        return tuple(folder for folder, claim in self._claims.valid().items() if claim.owner == owner)
 
     def finished(self, urn: str, *, new: bool = False, lost: bool = False) -> History:
         """Return the history of a dataset of which nothing is pending.
@@ -792,7 +792,7 @@ class Administration:
                 operation,
                 urn,
                 f"its watermark is of kind {known.kind!r} and not {to.kind!r}",
-                f"Give a position of that kind: its watermark is {_said(known)}.",
+                f"Give a position of that kind: its watermark is {_shown(known)}.",
             )
 
     def _refused(self, operation: str, urn: str, why: str, hint: str) -> ConfigurationError:
@@ -812,9 +812,9 @@ def _is_drop(history: History) -> bool:
 def _way_back(covered: Range) -> str:
     """Return a hint: the positions to rewind to, and how to handle what lies before them."""
     back = (
-        f"Nothing can be taken back: it starts at {_said(covered.low)}, and nothing from there on is covered"
+        f"Nothing can be taken back: it starts at {_shown(covered.low)}, and nothing from there on is covered"
         if covered.empty
-        else f"Give a position from {_said(covered.low)} to before {_said(covered.high)}"
+        else f"Give a position from {_shown(covered.low)} to before {_shown(covered.high)}"
     )
     return (
         f"{back}; what lies before the start is filled by a backfill of that range. To start elsewhere, drop the dataset and "
@@ -822,5 +822,5 @@ def _way_back(covered: Range) -> str:
     )
 
 
-def _said(watermark: Watermark | None) -> str:
+def _shown(watermark: Watermark | None) -> str:
     return "none" if watermark is None else json.dumps(watermark.to_json())

@@ -155,7 +155,7 @@ def _audit_mark(found: Findings, known: _Known, look: Look) -> Iterator[AuditFin
     """Find a mark that isn't that of the newest slot: the table or the journal was restored, or a pending slot has committed."""
     history, pending = known.history, known.history.pending
     expected = history.mark_before(history.state.head + 1, look.id)
-    if not look.stands:
+    if not look.in_history:
         yield found.problem("table", f"{known.name} was set back to before {look.mark}")
     if look.mark == expected:
         return

@@ -730,7 +730,7 @@ def _audit_store(journal: Journal) -> Iterator[AuditFinding]:
 def _folders(journal: Journal, files: Files) -> dict[str, list[str]]:
     """Return the folders that each dataset of a journal claims below a target root."""
     found: dict[str, list[str]] = {}
-    for folder, claim in Claims(files).standing().items():
+    for folder, claim in Claims(files).valid().items():
         if claim.owner[:2] == (journal.id, journal.ingestion):
             found.setdefault(claim.urn, []).append(folder)
     return found

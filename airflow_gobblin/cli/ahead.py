@@ -67,7 +67,7 @@ def show_prospects(found: Sequence[tuple[Job, Prospect]], output: str, acts: Act
     if acts is not None:
         planned = {(job.name, one.urn) for job, _, one in datasets if one.status is Status.PLANNED}
         print_stream(acts.of(planned), output)
-        _tell_of_unplanned(datasets)
+        _report_unplanned(datasets)
     else:
         print_rows([_plan_row(*of, of_files=of_files, acts=not in_tables) for of in datasets], output)
         first = [_act_row(one, act) for _, _, one in datasets if one.outline is not None for act in one.outline.first]
@@ -78,7 +78,7 @@ def show_prospects(found: Sequence[tuple[Job, Prospect]], output: str, acts: Act
         raise SystemExit(f"{many(failed, 'dataset')} can't be planned")
 
 
-def _tell_of_unplanned(datasets: Iterable[tuple[Job, Prospect, DatasetProspect]]) -> None:
+def _report_unplanned(datasets: Iterable[tuple[Job, Prospect, DatasetProspect]]) -> None:
     """Say on standard error why datasets have no acts."""
     for _, _, one in datasets:
         if one.status is not Status.PLANNED:

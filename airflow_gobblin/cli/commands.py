@@ -31,7 +31,7 @@ from airflow_gobblin.admin.views import (
 )
 from airflow_gobblin.admin.views import audit as audited
 from airflow_gobblin.cli.dag_file import described
-from airflow_gobblin.cli.lookup import command, find_ingestion, told
+from airflow_gobblin.cli.lookup import command, error_text, find_ingestion
 from airflow_gobblin.cli.showing import (
     dataset_row,
     one_line,
@@ -73,9 +73,9 @@ def datasets(args: Namespace) -> None:
     if not page.total:
         check_ingestion_is_there(journal)
     print_rows([dataset_row(one) for one in page.views], args.output)
-    _tell_of_modules(where, args, page.views)
+    _report_modules(where, args, page.views)
     if len(page.views) < page.total:
-        _tell(f"{len(page.views)} of {page.total} datasets; see --offset and --limit")
+        _report(f"{len(page.views)} of {page.total} datasets; see --offset and --limit")
 
 
 @command
@@ -103,7 +103,7 @@ def pending(args: Namespace) -> None:
     empty = dict.fromkeys(("slot", "action", "decided", "steps", "failed_runs", "last_failure"))
     rows += [{"urn": urn, "status": Status.HELD, **empty, "waits": what} for urn, what in sorted(waiting.items())]
     print_rows(rows, args.output)
-    _tell_of_modules(where, args, found)
+    _report_modules(where, args, found)
 
 
 def _held(journal: Journal, where: Registered) -> dict[str, str]:
@@ -113,7 +113,7 @@ def _held(journal: Journal, where: Registered) -> dict[str, str]:
     try:
         found = held(journal, open_target(where))
     except (GobblinError, OSError) as error:
-        _tell(f"What is held can't be read: {error}")
+        _report(f"What is held can't be read: {error}")
         return {}
     return {} if found is None else dict(found.details)
 
@@ -152,7 +152,7 @@ def audit(args: Namespace) -> None:
     ]
     print_faults(rows, args.output)
     if not found:
-        _tell("Nothing was found: it all adds up.")
+        _report("Nothing was found: it all adds up.")
     problems = sum(one.level is AuditLevel.PROBLEM for one in found)
     if problems:
         raise SystemExit(many(problems, "problem"))
@@ -174,7 +174,7 @@ def set_watermark(args: Namespace) -> None:
     admin, journal = administration(args, new=True)
     to = parse_position(args.to, _kind(journal, args.urn, args.kind))
     if not journal.history(args.urn).known and (near := meant(journal.datasets(), args.urn)):
-        _tell(f"No dataset has this URN yet. {near}")
+        _report(f"No dataset has this URN yet. {near}")
     carry_out(args, admin, [admin.would_set_watermark(args.urn, to)], new=True)
 
 
@@ -188,7 +188,7 @@ def drop(args: Namespace) -> None:
             hint="Give a URN; or --all, for each dataset of the ingestion.",
         )
     admin, _ = administration(args)
-    _tell_of_loss(admin)
+    _report_loss(admin)
     if not args.all:
         carry_out(args, admin, [admin.would_drop(args.urn, delete_files=args.delete_files)])
         return
@@ -197,7 +197,7 @@ def drop(args: Namespace) -> None:
         check_ingestion_is_there(admin.journal)
     carry_out(args, admin, changes)
     for left in admin.after_drop_all():
-        _tell(left)
+        _report(left)
 
 
 @command
@@ -261,7 +261,7 @@ def _confirm_pause(args: Namespace, change: Change, act: Callable[[str, str], Sl
 def abandon(args: Namespace) -> None:
     """Give up the pending slot of a dataset, or the plans that could still be decided."""
     admin, _ = administration(args)
-    _tell_of_loss(admin)
+    _report_loss(admin)
     found = admin.would_abandon(args.urn)
     row: dict[str, Any] = {"dataset": args.urn, "action": "abandon"}
     slot = 0
@@ -291,7 +291,7 @@ def release_claim(args: Namespace) -> None:
         slot = admin.release_claim(args.folder, args.reason, claim).slot
         yield {**row, "noted_on_slot": slot, "actor": getuser(), "reason": args.reason}
         if slot is None:
-            _tell(
+            _report(
                 "This is kept with the claims at the target only, and not in this journal: "
                 "the claim was of another one, or the dataset can't be read in this one"
             )
@@ -306,7 +306,7 @@ def take_over(args: Namespace) -> None:
     admin, _ = administration(args, new=True)
     change = admin.would_take_over(args.urn, table)
     if change.before is None:
-        _tell(
+        _report(
             "The rows in the table stay, and the first run adds all rows of the source to them: import what the former owner "
             "has covered before it, or start later by `set-watermark`, if they are not to be there twice"
         )
@@ -412,7 +412,7 @@ def import_(args: Namespace) -> None:
     for known in states:
         state = replace(known, units=()) if args.without_files else known
         if admin.has_imported(state):
-            _tell(f"{shown(state.urn)} is as the file says already")
+            _report(f"{shown(state.urn)} is as the file says already")
         else:
             changes.append(admin.would_import(state))
     carry_out(args, admin, changes, new=True)
@@ -467,7 +467,7 @@ def administration(args: Namespace, *, new: bool = False) -> tuple[Administratio
     except NotFoundError as error:
         if not new:
             raise
-        _tell(f"Note: {told(error)}")
+        _report(f"Note: {error_text(error)}")
         admin = open_preview(where, getuser())
     return admin, admin.journal
 
@@ -547,9 +547,9 @@ def confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[]
         print_rows([], args.output)
         return
     for row in rows[:_SHOWN]:
-        _tell("; ".join(f"{name}: {one_line(text(value)) or 'none'}" for name, value in row.items()))
+        _report("; ".join(f"{name}: {one_line(text(value)) or 'none'}" for name, value in row.items()))
     if len(rows) > _SHOWN:
-        _tell(f"… and {len(rows) - _SHOWN} more")
+        _report(f"… and {len(rows) - _SHOWN} more")
     if not args.yes:
         sys.stderr.write("Do it? [y/N] ")
         sys.stderr.flush()
@@ -569,21 +569,21 @@ def confirm(args: Namespace, rows: Sequence[Mapping[str, Any]], act: Callable[[]
             print_rows(done, args.output)
 
 
-def _tell_of_loss(admin: Administration) -> None:
+def _report_loss(admin: Administration) -> None:
     """Warn if the target is missing: it may be lost for good, or just not mounted where the command runs."""
     if admin.lost:
-        _tell(
+        _report(
             f"Target {admin.root} is taken for lost: {admin.lost}. If it is somewhere, type this where it is mounted."
         )
 
 
-def _tell_of_modules(where: Registered, args: Namespace, views: Sequence[DatasetView]) -> None:
+def _report_modules(where: Registered, args: Namespace, views: Sequence[DatasetView]) -> None:
     """Suggest `--module` if datasets are unreadable: the author's modules aren't imported just because a DAG names them."""
     missing = [name for name in where.code if name not in args.module]
     if missing and any(one.status is Status.UNREADABLE for one in views):
-        _tell(f"To read what the author's own classes wrote, add {' '.join(f'--module {name}' for name in missing)}")
+        _report(f"To read what the author's own classes wrote, add {' '.join(f'--module {name}' for name in missing)}")
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     """Write a line for people to standard error, apart from the output."""
     sys.stderr.write(f"{line}\n")

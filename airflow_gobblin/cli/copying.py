@@ -66,9 +66,9 @@ def copy(args: Namespace) -> None:
     started = time.monotonic()
     opened = open_job(mirror)
     with closing(opened.journal.store):
-        reports = run_here(opened, RunRequest(f"copy/{uuid.uuid4().hex}"), threads=args.jobs, tell=_Teller())
+        reports = run_here(opened, RunRequest(f"copy/{uuid.uuid4().hex}"), threads=args.jobs, report=_Progress())
         print_rows([_row(report) for report in reports], args.output)
-        _tell_summary(reports, time.monotonic() - started)
+        _report_summary(reports, time.monotonic() - started)
         error = incomplete(mirror, reports)
         if error is not None:
             sys.stderr.write(f"Its journal is {mirror.journal}. Type the same again to go on.\n")
@@ -139,7 +139,7 @@ def _place(given: str) -> str:
     return given if "://" in given else os.path.abspath(given)
 
 
-class _Teller:
+class _Progress:
     """Tells of the progress on standard error, every few seconds."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ def _row(report: DatasetReport) -> dict[str, Any]:
     }
 
 
-def _tell_summary(reports: Sequence[DatasetReport], seconds: float) -> None:
+def _report_summary(reports: Sequence[DatasetReport], seconds: float) -> None:
     files, copied = sum(one.files for one in reports), sum(one.bytes for one in reports)
     replaced, deleted = sum(one.replaced for one in reports), sum(one.deleted for one in reports)
     rate = size(round(copied / seconds))

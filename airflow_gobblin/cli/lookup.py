@@ -22,7 +22,7 @@ from airflow_gobblin.redaction import shows_password
 from airflow_gobblin.storage.files import check_target
 from airflow_gobblin.storage.locations import remote_location
 
-__all__ = ["command", "find_ingestion", "told", "why"]
+__all__ = ["command", "error_text", "find_ingestion", "why"]
 
 _NAMED = 10
 _MODULE_HINT = "Give --module as in the ingestion's `code=[...]`; it must be on the Python path here, too."
@@ -42,7 +42,7 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
                 import_named(name, f"module {name!r}", _MODULE_HINT)
             logged(args)
         except GobblinError as error:
-            raise SystemExit(f"Error: {told(error)}") from None
+            raise SystemExit(f"Error: {error_text(error)}") from None
         except BrokenPipeError:  # the reader, `head` for example, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:  # a folder of the target, for example, that isn't ours to read
@@ -55,7 +55,7 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
     return run
 
 
-def told(error: GobblinError) -> str:
+def error_text(error: GobblinError) -> str:
     """Return the text of an error for people, without secrets."""
     return f"{SECRETS.redact(_in_words(error.with_notes, error))}{_module_hint(error)}"
 
@@ -79,7 +79,7 @@ def _words(error: BaseException) -> str:
             return f"{what}: {file}"
         case OSError(strerror=str(what)):
             return what
-        case OSError() if (told := _told_by_system(error)) is not None:
+        case OSError() if (told := _reason_of_system(error)) is not None:
             return told
         case json.JSONDecodeError():
             return f"it is no JSON: {error.msg}, in line {error.lineno}, column {error.colno}"
@@ -91,7 +91,7 @@ def _words(error: BaseException) -> str:
             return str(error) or type(error).__name__
 
 
-def _told_by_system(error: BaseException | None) -> str | None:
+def _reason_of_system(error: BaseException | None) -> str | None:
     """Return what the system said that led to an error: clients of HTTP wrap it in words for programmers."""
     while error is not None:
         error = error.__cause__ or error.__context__

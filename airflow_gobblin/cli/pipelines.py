@@ -98,7 +98,7 @@ def rewind(args: Namespace) -> None:
         for admin in [administration(_named(args, name))[0] for name in dict.fromkeys(args.names)]
         for change in _changes(admin, to)
     ]
-    _tell_of_following(changes)
+    _report_following(changes)
 
     def make() -> Iterator[dict[str, Any]]:
         return (done_row(admin.carry_out(change, args.reason)) for admin, change in changes)
@@ -122,7 +122,7 @@ def _changes(admin: Administration, to: datetime | None) -> tuple[Change, ...]:
     )
 
 
-def _tell_of_following(changes: Sequence[tuple[Administration, Change]]) -> None:
+def _report_following(changes: Sequence[tuple[Administration, Change]]) -> None:
     """Tell what stages take back by themselves, in the journals of those that are rewound."""
     taken: dict[str, set[int]] = {}
     stages: dict[str, DatasetState] = {}

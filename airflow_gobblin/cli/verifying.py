@@ -13,7 +13,7 @@ from typing import Any
 from airflow_gobblin.admin.views import FileState, check_ingestion_is_there, known_history
 from airflow_gobblin.admin.views import verify as verified
 from airflow_gobblin.cli.dag_file import described
-from airflow_gobblin.cli.lookup import command, find_ingestion, told
+from airflow_gobblin.cli.lookup import command, error_text, find_ingestion
 from airflow_gobblin.cli.showing import print_faults, print_rows
 from airflow_gobblin.commit.homes import Homes
 from airflow_gobblin.connections import GuardedConnections
@@ -91,7 +91,7 @@ def _verify_all(args: Namespace, where: Registered, journal: Journal) -> None:
         sys.stderr.write(f"Never published, so not compared: {_named(sorted(unpublished))}\n")
     if holds is Holds.DIFFERENCE:
         compared = _Compared.of(args, where, journal)
-        _tell_of_gone(sorted(known.keys() - compared.file_sets.keys()))
+        _report_gone(sorted(known.keys() - compared.file_sets.keys()))
         _sum_up(args.output, "file set", sorted(compared.file_sets), compared.rows)
         return
 
@@ -174,7 +174,7 @@ class _Compared:
         )
 
 
-def _tell_of_gone(urns: Sequence[str]) -> None:
+def _report_gone(urns: Sequence[str]) -> None:
     """Say which file sets of the journal the source doesn't have: they are no difference, since no run touches them."""
     if urns:
         sys.stderr.write(
@@ -202,7 +202,7 @@ def _sum_up(output: str, what: str, urns: Sequence[str], differing: Callable[[st
             found = [{"dataset": urn, **row} for row in differing(urn)]
         except GobblinError as error:
             failed += 1
-            sys.stderr.write(f"{shown(urn)}: {told(error)}\n")
+            sys.stderr.write(f"{shown(urn)}: {error_text(error)}\n")
             continue
         rows += found
         bad += bool(found)

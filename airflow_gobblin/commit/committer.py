@@ -172,7 +172,7 @@ class Committer:
             history = self.journal.history(plan.urn)
             standing = history.by_token(plan.token) or history.answer(plan.run_key)
             if standing is not None:
-                return self._standing(standing, plan)
+                return self._not_given_up(standing, plan)
             if self._finish_pending(history, plan.run_key):
                 continue
             check_goes_on(history)
@@ -231,7 +231,7 @@ class Committer:
             self.execute(history.pending, run_key)
         return True
 
-    def _standing(self, slot: Slot, plan: Plan) -> Slot:
+    def _not_given_up(self, slot: Slot, plan: Plan) -> Slot:
         if slot.decision.action is Action.ABORT or slot.abandoned:
             raise LostRaceError(
                 operation="commit",

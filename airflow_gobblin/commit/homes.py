@@ -135,7 +135,7 @@ class Homes:
         if not any(isinstance(history, History) and _has_files(history) for _, history in self._journal.histories()):
             return
         mine = (self._journal.id, self._journal.ingestion)
-        if not any(claim.owner[:2] == mine for claim in Claims(self._files).standing().values()):
+        if not any(claim.owner[:2] == mine for claim in Claims(self._files).valid().values()):
             raise self._lacks("no dataset of the journal claims a folder there, though it has published files")
 
     def check_newest(self, history: History, replaced: Collection[UnitRef] = ()) -> None:

@@ -86,7 +86,7 @@ class KeptAttributes:
             has, wanted = getattr(found, name), getattr(asked, name)
             if wanted is not None and wanted != (() if wanted == () and has is None else has):
                 why = refused[name].strerror if name in refused else None
-                self.miss(letter, entry, why or f"it has {_said(name, has)} there, in place of {_said(name, wanted)}")
+                self.miss(letter, entry, why or f"it has {_shown(name, has)} there, in place of {_shown(name, wanted)}")
 
     def time(self, entry: Entry) -> int | None:
         """Return the time to give a file, in ns since 1970. What is converted or unpacked is recognized by it."""
@@ -138,7 +138,7 @@ def _time(entry: Entry) -> int | None:
     return entry.modified if entry.modified or entry.stamp == "0" else None
 
 
-def _said(name: str, value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
     """Describe the value of an attribute: values of extended ones are nobody's business."""
     if name == "extended" and value is not None:
         return f"({', '.join(key for key, _ in value)})"

@@ -265,9 +265,9 @@ class DatePartitions:
                 f"DatePartitions(days={self.days})", "it looks at no day", "Give 0 for today alone, or more."
             )
         hint = "Write a date, and perhaps the hour, in the codes of strftime: '%Y/%m/%d'."
-        if not _tells(self.partition, _EARLY, _LATER):
+        if not _distinguishes(self.partition, _EARLY, _LATER):
             raise _useless(f"DatePartitions(partition={self.partition!r})", "it names no date", hint)
-        if _tells(self.partition, _EARLY, _MINUTES_LATER):
+        if _distinguishes(self.partition, _EARLY, _MINUTES_LATER):
             cause = "it names more than the hour, and only hours are looked back to"
             raise _useless(f"DatePartitions(partition={self.partition!r})", cause, hint)
 
@@ -312,7 +312,7 @@ class NewestVersions:
             subject = f"NewestVersions(count={self.count})"
             raise _useless(subject, "it leaves no version", "Give 1 for the newest alone, or more.")
         is_read = self._time(_EARLY.strftime(self.name)) is not None
-        if "/" in self.name or not is_read or not _tells(self.name, _EARLY, _LATER):
+        if "/" in self.name or not is_read or not _distinguishes(self.name, _EARLY, _LATER):
             hint = "Write one name, without a slash, in the codes of strptime: '%Y-%m-%d'."
             raise _useless(f"NewestVersions(name={self.name!r})", "the name of no folder tells a time by it", hint)
 
@@ -395,7 +395,7 @@ _MINUTES_LATER = _EARLY.replace(minute=38, second=7, microsecond=9)
 """Times to try out what names tell of them: the first two have nothing in common."""
 
 
-def _tells(name: str, one: datetime, other: datetime) -> bool:
+def _distinguishes(name: str, one: datetime, other: datetime) -> bool:
     """Return whether a name, in the codes of `strftime`, tells two times apart."""
     return one.strftime(name) != other.strftime(name)
 

@@ -267,13 +267,13 @@ class CopyWork:
 
         return splitting.parts(self.of(CopyBinding.of(plan)), unit)
 
-    def standing_parts(
+    def finished_parts(
         self, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]
     ) -> tuple[str, Mapping[int, UnitResult]]:
         """Return the parts of a file that needn't be copied again, and the upload that they are of."""
         from airflow_gobblin.copy.transfer import splitting
 
-        return splitting.standing_parts(self, unit, plan, attempt, results)
+        return splitting.finished_parts(self, unit, plan, attempt, results)
 
     def open_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> str:
         """Open a place for the parts of a file."""

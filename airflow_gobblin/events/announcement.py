@@ -15,7 +15,7 @@ from airflow_gobblin.events.metrics import count_publication
 from airflow_gobblin.events.mirror import mirror_watermarks
 from airflow_gobblin.events.publication import Publication, publication
 from airflow_gobblin.events.structured import log_event, log_file_events
-from airflow_gobblin.job import TellsOfFiles
+from airflow_gobblin.job import FileEvents
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,14 +47,14 @@ class Announcement:
         published = (slot for slot in self.slots if slot.publishes)
         for slot, told in zip(published, self.publications, strict=True):
             _trying(partial(log_event, told, context))
-            if isinstance(self.opened.job, TellsOfFiles) and self.opened.job.file_events:
-                _trying(partial(self._tell_of_files, slot, told))
+            if isinstance(self.opened.job, FileEvents) and self.opened.job.file_events:
+                _trying(partial(self._log_files, slot, told))
             _trying(partial(count_publication, told))
         _trying(partial(mirror_watermarks, self.publications))
         for slot in self.slots:
             announced(self.opened, slot, self.run_key)
 
-    def _tell_of_files(self, slot: Slot, told: Publication) -> None:
+    def _log_files(self, slot: Slot, told: Publication) -> None:
         log_file_events(told, self.opened.journal.steps(slot.decision))
 
 

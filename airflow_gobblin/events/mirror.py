@@ -50,12 +50,12 @@ def mirror_watermarks(publications: Sequence[Publication]) -> None:
         try:
             AssetStateStoreAccessor(name=asset_uri(publication.ingestion, publication.urn)).set(KEY, value)
         except AirflowRuntimeError as error:
-            _tell_refused(publication.urn, (error.error.detail or {}).get("status_code"), error)
+            _log_refused(publication.urn, (error.error.detail or {}).get("status_code"), error)
         except ServerResponseError as error:  # in `airflow dags test`
-            _tell_refused(publication.urn, error.response.status_code, error)
+            _log_refused(publication.urn, error.response.status_code, error)
 
 
-def _tell_refused(urn: str, status: object, error: Exception) -> None:
+def _log_refused(urn: str, status: object, error: Exception) -> None:
     """Log that Airflow keeps no watermark. :param status: that of its answer, if it gave one."""
     if status == HTTPStatus.NOT_FOUND:
         log.info("Airflow doesn't know the asset of dataset %r yet: the next publish is mirrored", urn)

@@ -64,10 +64,10 @@ class IngestionNotifier(BaseNotifier):
 
         :raises GobblinError: it can't be posted.
         """
-        lines = [*filter(None, (self.text, happened(context))), *self._standing()]
+        lines = [*filter(None, (self.text, happened(context))), *self._stuck()]
         GobblinWebhookHook(self.webhook_conn_id).post("\n".join(lines))
 
-    def _standing(self) -> Iterator[str]:
+    def _stuck(self) -> Iterator[str]:
         """Yield a line for each stuck dataset in the journal, the first of many; or one if the journal can't be read."""
         from airflow_gobblin.admin.views import list_pending
         from airflow_gobblin.model.registry import import_kinds

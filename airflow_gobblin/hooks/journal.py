@@ -61,14 +61,14 @@ class GobblinJournalHook(BaseHook):
             with closing(open_store_to_read(connections.uri(self.gobblin_journal_conn_id), connections)) as found:
                 read_id(found)
             with closing(self.get_conn()) as store:
-                return True, _told(store)
+                return True, _description(store)
         except NotFoundError as error:
             return True, f"There is no journal at {error.subject.removeprefix('the journal at ')} yet. {error.hint}"
         except GobblinError as error:
             return False, SECRETS.redact(str(error))
 
 
-def _told(store: Store) -> str:
+def _description(store: Store) -> str:
     """Describe the content of a store in a sentence."""
     from airflow_gobblin.journal.journal import ingestions
 

@@ -41,7 +41,7 @@ __all__ = [
     "driver_environment",
     "driver_hook",
     "prepare_submit",
-    "told",
+    "reported_error",
     "watch_output",
 ]
 
@@ -170,7 +170,7 @@ def code_folder(shared: str | None = None) -> Path:
     return private_folder(f"airflow-gobblin-{os.getuid()}")
 
 
-def told(output: str) -> str | None:
+def reported_error(output: str) -> str | None:
     """Return the first error that a driver reported, from the end of its output."""
     lines = [line for line in output.splitlines() if line.startswith(FIRST_ERROR)]
     return lines[-1].removeprefix(FIRST_ERROR) if lines else None

@@ -20,7 +20,7 @@ from airflow_gobblin.hooks.spark import (
     close_output,
     code_folder,
     driver_hook,
-    told,
+    reported_error,
 )
 from airflow_gobblin.hooks.spark_jobs import spark_job
 from airflow_gobblin.job import DriverWork, connections_of
@@ -125,7 +125,7 @@ class StepsOnSpark:
             raise StepError(
                 operation=_DOING[verb],
                 subject=f"the commit steps of dataset {urn!r} on Spark",
-                cause=told(str(failure)) or str(failure or "the driver left no answers"),
+                cause=reported_error(str(failure)) or str(failure or "the driver left no answers"),
                 hint="Nothing is lost." if on_driver else f"Nothing is lost. {_RAISE}",
                 remedy=Remedy.REPEAT,
             ) from failure

@@ -25,7 +25,7 @@ from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.stores.base import put_or_read
 
-__all__ = ["Seal", "SealedDataset", "Seals", "content", "head_of", "newest_up_to", "stands", "up_to"]
+__all__ = ["Seal", "SealedDataset", "Seals", "content", "head_of", "is_valid", "newest_up_to", "up_to"]
 
 _SEALS = "_seals"
 
@@ -150,7 +150,7 @@ class Seals:
         )
 
 
-def stands(seal: Seal, states: Mapping[str, DatasetState]) -> bool:
+def is_valid(seal: Seal, states: Mapping[str, DatasetState]) -> bool:
     """Return whether a seal isn't void: nothing was taken back of any of its datasets.
 
     :param states: the states of its datasets, by URN, read after it; one without records lost nothing.
@@ -159,14 +159,14 @@ def stands(seal: Seal, states: Mapping[str, DatasetState]) -> bool:
 
 
 def up_to(newest_first: Iterable[Seal], states: Mapping[str, DatasetState]) -> tuple[Seal | None, tuple[Seal, ...]]:
-    """Return the newest seal that stands, and the void ones above its version, whose boundaries may still count.
+    """Return the newest valid seal, and the void ones above its version, whose boundaries may still count.
 
     :param newest_first: the seals; no more of them are taken than needed.
     """
     last: Seal | None = None
     above: list[Seal] = []
     for seal in newest_first:
-        if last is None and stands(seal, states):
+        if last is None and is_valid(seal, states):
             last = seal
         elif last is None or seal.upto > last.upto:
             above.append(seal)
@@ -177,7 +177,7 @@ def up_to(newest_first: Iterable[Seal], states: Mapping[str, DatasetState]) -> t
 
 def newest_up_to(version: datetime, newest_first: Iterable[Seal], states: Mapping[str, DatasetState]) -> Seal | None:
     """Return the newest seal up to a version that stands."""
-    return next((seal for seal in newest_first if seal.upto <= version and stands(seal, states)), None)
+    return next((seal for seal in newest_first if seal.upto <= version and is_valid(seal, states)), None)
 
 
 def head_of(

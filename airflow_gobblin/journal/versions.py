@@ -61,14 +61,16 @@ def table_slot(version: datetime, history: History, seals: Seals, number: int) -
         head = _head(version, history, seals, number)
     later = max((ref.slot for ref in units), default=0)
     if later > head:
-        raise _untold(version, history, f"slot {later} replaced rows of it since: no version of its table is just that")
+        raise _unreadable(
+            version, history, f"slot {later} replaced rows of it since: no version of its table is just that"
+        )
     slots = (slot for slot in history.newest_first if slot.decision.slot <= head and slot.done)
     slot = next((slot for slot in slots if slot.decision.table is not None), None)
     if slot is None:
-        raise _untold(version, history, "it has no rows")
+        raise _unreadable(version, history, "it has no rows")
     if not slot.table_version:
         cause = f"what its table calls the version that slot {slot.decision.slot} left isn't known: it may keep none"
-        raise _untold(version, history, cause)
+        raise _unreadable(version, history, cause)
     return slot
 
 
@@ -145,7 +147,7 @@ def _missing(version: datetime, history: History, known: Iterable[datetime]) -> 
     )
 
 
-def _untold(version: datetime, history: History, cause: str) -> NotFoundError:
+def _unreadable(version: datetime, history: History, cause: str) -> NotFoundError:
     subject = f"version {version.isoformat()} of {history.urn!r}"
     return NotFoundError(operation="read", subject=subject, cause=cause, hint="Read the table as it is now.")
 

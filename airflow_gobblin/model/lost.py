@@ -20,7 +20,7 @@ def to_properties(found: Mapping[str, tuple[int, str]]) -> dict[str, Json]:
     return {_PROPERTY: told} if told else {}
 
 
-def told_of(units: Iterable[UnitSummary]) -> str:
+def summary_of(units: Iterable[UnitSummary]) -> str:
     """Return what the files of units lost, once for each attribute; empty if nothing."""
     counts: dict[str, int] = {}
     first: dict[str, str] = {}

@@ -24,7 +24,7 @@ from airflow_gobblin.hooks.spark import (
     close_output,
     code_folder,
     prepare_submit,
-    told,
+    reported_error,
     watch_output,
 )
 from airflow_gobblin.hooks.spark_jobs import spark_job
@@ -355,7 +355,7 @@ class ExtractOperator(SparkSubmitOperator):
         results = {token: opened.staging.failed_results(token) for token in {token for token, _ in missing}}
         found = [results[token].get(unit) for token, unit in missing]
         causes = [result.failure if result else None for result in found]
-        printed = told(str(failure))
+        printed = reported_error(str(failure))
         left = self._left(opened, printed)
         typed = left if printed else next(filter(None, causes), None) or left
         first = worded_failure(typed) if typed is not None else printed or str(failure or "the driver reported none")

@@ -304,9 +304,9 @@ class FinishOperator(_TaskOperator):
                 raise (AirflowException if any(r.retryable for r in reports) else AirflowFailException)(str(error))
             announce_published(self, opened, None, context)
             if plan is not None and plan.seals is not None:
-                self._tell_of_version(plan.seals.version, context)
+                self._announce_version(plan.seals.version, context)
 
-    def _tell_of_version(self, version: datetime, context: Context) -> None:
+    def _announce_version(self, version: datetime, context: Context) -> None:
         """Wake the stages that read what the job publishes. They look for themselves whether the version is sealed."""
         events = context["outlet_events"][AssetAlias(asset_uri(self.job.name))]
         events.add(versions_asset(ingestion=self.job.name), extra={"version": version.isoformat()})

@@ -114,7 +114,7 @@ class _Judge:
     def _check_order(self, unit: WorkUnit) -> None:
         """Check that a unit begins before it ends."""
         if unit.low is not None and unit.expected_high is not None and _beyond(unit.expected_high, unit.low):
-            raise self._refused(f"{_said(unit)}: its low is above its high")
+            raise self._refused(f"{_shown(unit)}: its low is above its high")
 
     def _check(self, unit: WorkUnit) -> None:
         if unit.low is None:
@@ -133,12 +133,12 @@ class _Judge:
             return
         Range(planned.low, part.low)  # raises if they can't be compared
         if _beyond(part.low, planned.low) or _beyond(planned.high, part.high):
-            raise self._refused(f"{_said(unit)}, outside of the planned range {planned}")
+            raise self._refused(f"{_shown(unit)}, outside of the planned range {planned}")
 
     def _check_open(self, unit: WorkUnit, high: Watermark) -> None:
         """Check that no unit lies above the low of a unit whose end isn't known."""
         if unit.expected_high is None and self.open_unit is not None:
-            raise self._refused(f"{_said(unit)}, and where {self.open_unit.id!r} ends is not known, either")
+            raise self._refused(f"{_shown(unit)}, and where {self.open_unit.id!r} ends is not known, either")
         if unit.expected_high is None:
             self.open_unit = unit
             high = high if self._high is None else self._high
@@ -151,7 +151,7 @@ class _Judge:
     def _check_covered(self, unit: WorkUnit, part: Range) -> None:
         open_end = unit.expected_high is None and self._planned is None
         if self._coverage.overlaps(part) or (open_end and self._coverage.reaches_past(part.low)):
-            raise self._refused(f"{_said(unit)}, and a part of that is covered already")
+            raise self._refused(f"{_shown(unit)}, and a part of that is covered already")
 
     def _refused(self, cause: str) -> SourceError:
         return SourceError(
@@ -167,7 +167,7 @@ def _beyond(position: Watermark, other: Watermark) -> bool:
     return any(one < two for one, two in zip(split(position), split(other), strict=True))
 
 
-def _said(unit: WorkUnit) -> str:
+def _shown(unit: WorkUnit) -> str:
     low = "…" if unit.low is None else _value(unit.low)
     return f"unit {unit.id!r} is of [{low}, {'…' if unit.expected_high is None else _value(unit.expected_high)})"
 

@@ -288,7 +288,7 @@ def check_look(look: Look, owner: Owner, table: TableRecord, before: TableTarget
             cause=f"it belongs to {look.owner}",
             hint="Publish to another table; or take this one over: `airflow gobblin take-over`.",
         )
-    if not look.stands:
+    if not look.in_history:
         raise TableError(
             operation="plan for",
             subject=name,

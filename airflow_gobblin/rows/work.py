@@ -16,7 +16,7 @@ from airflow_gobblin.model.wire import kind_of, record
 from airflow_gobblin.model.work import Dataset, Limits
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
 from airflow_gobblin.rows.sinks.base import Layout, Sink, TableSink
-from airflow_gobblin.rows.sources.base import CheckableSource, RangeSource, Source, ToldSource
+from airflow_gobblin.rows.sources.base import CheckableSource, InformedSource, RangeSource, Source
 from airflow_gobblin.steps.publishing import publish_file
 from airflow_gobblin.tables.port import Merge
 
@@ -203,10 +203,10 @@ class RowsWork:
         """Return the table of a dataset, if the sink has tables."""
         return self.sink.table_of(_of_rows(dataset)) if isinstance(self.sink, TableSink) else None
 
-    def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
+    def inform(self, urn: str, watermark: Watermark, connections: Connections) -> None:
         """Tell the source how far a dataset is published, if it wants to know."""
-        if isinstance(self.source, ToldSource):
-            self.source.tell(urn, watermark, connections)
+        if isinstance(self.source, InformedSource):
+            self.source.inform(urn, watermark, connections)
 
 
 def _dead_letter_steps(plan: Plan, result: UnitResult, files: Files) -> Iterator[CommitStep]:

@@ -105,7 +105,7 @@ def _reachable(files: Files) -> str:
     on_disk = remote_location(files.root) is None
     if on_disk and not check_writable(Path(files.root)):
         return "there is none yet: the first run makes it"
-    claimed = f"{many(len(Claims(files).standing()), 'folder')} claimed"
+    claimed = f"{many(len(Claims(files).valid()), 'folder')} claimed"
     return claimed if on_disk else f"{claimed}; whether files can be written there is seen by a run only"
 
 

@@ -44,7 +44,7 @@ def plan_dataset(
     urn, request, run_key = dataset.urn, planning.request, planning.run_key
     answer = history.answer(run_key)
     if answer is not None:
-        return DatasetNote(urn, Status.COMMITTED, f"already committed in {reports.said(answer)}")
+        return DatasetNote(urn, Status.COMMITTED, f"already committed in {reports.described(answer)}")
     check_goes_on(history)
     _check_holds(dataset, history)
     _check_place(opened.job.work, dataset, history)
@@ -86,7 +86,7 @@ def _check_place(work: Work, dataset: DatasetLike, history: History) -> None:
     if slot is None:
         return
     before = history.table_of(slot)
-    former, planned = _told(None if before is None else before.table), _told(table)
+    former, planned = _name_of(None if before is None else before.table), _name_of(table)
     raise ConfigurationError(
         operation="plan",
         subject=f"dataset {dataset.urn!r}",
@@ -95,7 +95,7 @@ def _check_place(work: Work, dataset: DatasetLike, history: History) -> None:
     )
 
 
-def _told(table: TableRecord | None) -> str:
+def _name_of(table: TableRecord | None) -> str:
     return "files" if table is None else table.name
 
 

@@ -52,5 +52,5 @@ def decided(opened: OpenJob, pack: Pack, most: int) -> Iterator[DatasetReport]:
             continue
         slot = history.by_token(ref.token)
         if slot is not None:
-            pending = f"{reports.said(slot)} is decided, and not finished"
+            pending = f"{reports.described(slot)} is decided, and not finished"
             yield reports.already(slot, history) if slot.finished else DatasetReport(ref.urn, Status.PENDING, pending)

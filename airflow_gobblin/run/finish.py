@@ -11,7 +11,7 @@ from itertools import chain
 from airflow_gobblin.commit.preconditions import check_goes_on, check_preconditions
 from airflow_gobblin.commit.sweeping import Sweeper
 from airflow_gobblin.errors import AlreadyCoveredError, GobblinError, LostRaceError
-from airflow_gobblin.job import TellingWork
+from airflow_gobblin.job import InformingWork
 from airflow_gobblin.journal.history import History
 from airflow_gobblin.journal.records import NoteKind
 from airflow_gobblin.journal.trimming import trim, worth_trimming
@@ -63,7 +63,7 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
             if found.pending is not None:
                 pending.add(key)
             elif _has_news(found) or (key in final and final[key].status in _PUBLISHED):
-                _tell(opened, found)
+                _inform_source(opened, found)
             _tidy(opened, found, run)
         else:
             log.warning("dataset %r can't be cleaned up: %s", key, found)
@@ -144,13 +144,13 @@ def _has_news(history: History) -> bool:
     return any(slot.publishes and not slot.noted(NoteKind.ANNOUNCED) for slot in history.slots)
 
 
-def _tell(opened: OpenJob, history: History) -> None:
+def _inform_source(opened: OpenJob, history: History) -> None:
     """Tell the source how far a dataset is published; if that fails, the next run that publishes it tells more."""
     work, watermark = opened.job.work, history.state.watermark
-    if not isinstance(work, TellingWork) or watermark is None:
+    if not isinstance(work, InformingWork) or watermark is None:
         return
     try:
-        work.tell(history.urn, watermark, opened.connections)
+        work.inform(history.urn, watermark, opened.connections)
     except Exception as error:  # a user's source may raise anything
         shown = opened.shown("tell the source of", history.urn, error)
         log.warning("dataset %r is published up to %s, and its source isn't told so: %s", history.urn, watermark, shown)

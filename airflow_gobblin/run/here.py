@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 def run_here(
-    opened: OpenJob, request: RunRequest, *, threads: int, tell: Callable[[Progress], None]
+    opened: OpenJob, request: RunRequest, *, threads: int, report: Callable[[Progress], None]
 ) -> tuple[DatasetReport, ...]:
     """Carry out a run of a mirror, from `verify_recover` to `finish`.
 
     :param threads: how many units are copied at once.
-    :param tell: takes the progress whenever a unit is copied, from any thread, one call at a time.
+    :param report: takes the progress whenever a unit is copied, from any thread, one call at a time.
     :return: the reports of `finish`.
     :raises GobblinError: as the tasks.
     """
     verify_recover(opened, request)
     plan = create_work_units(opened, request)
-    _copy(opened, plan, threads, tell)
+    _copy(opened, plan, threads, report)
     for pack in plan.packs:
         write_commit_steps(opened, plan, pack)
         execute_commit_steps(opened, plan, pack)
@@ -65,7 +65,7 @@ def run_units(
                 yield unit_plan.token, work.run(unit, unit_plan, place)
 
 
-def _copy(opened: OpenJob, plan: RunPlan, threads: int, tell: Callable[[Progress], None]) -> None:
+def _copy(opened: OpenJob, plan: RunPlan, threads: int, report: Callable[[Progress], None]) -> None:
     """Copy the missing units, several at once, and accept their results."""
     attempt, work, telling = uuid.uuid4().hex, opened.staging.work(plan.run), threading.Lock()
     sizes = [(unit.files, unit.bytes) for pack in plan.packs for _, unit in missing_units(opened, pack)]
@@ -78,7 +78,7 @@ def _copy(opened: OpenJob, plan: RunPlan, threads: int, tell: Callable[[Progress
         result = opened.staging.put_result(of.token, work.run(unit, of, place))
         if result.state is UnitState.SUCCESSFUL:
             with telling:
-                tell(count.add(unit.files, unit.bytes))
+                report(count.add(unit.files, unit.bytes))
 
     missing = chain.from_iterable(map(partial(missing_units, opened), plan.packs))
     room = threading.Semaphore(2 * threads)  # plans may have very many units

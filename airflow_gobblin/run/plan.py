@@ -285,21 +285,21 @@ def _without_left_out(
     return found | {urn: DatasetNote(urn, Status.IDLE, f"it is left out: {error}") for urn, error in out.items()}
 
 
-TellAct = Callable[[str, PlannedAct], None]
+ReportAct = Callable[[str, PlannedAct], None]
 """Takes the URN of a dataset, and an act that a unit of it would do."""
 
 
-def would_plan(opened: OpenJob, request: RunRequest, tell: TellAct | None = None) -> Prospect:
+def would_plan(opened: OpenJob, request: RunRequest, report: ReportAct | None = None) -> Prospect:
     """Return what `create_work_units` would plan now. Nothing is written, claimed or finished: a read-only journal is enough.
 
-    :param tell: takes each act of a mirror, as it is found: a dataset that isn't planned in the end may have some, too.
+    :param report: takes each act of a mirror, as it is found: a dataset that isn't planned in the end may have some, too.
     :raises SourceError: the source can't be reached.
     :raises ConfigurationError: a requested dataset doesn't exist, or as `create_work_units`.
     :raises TargetError: as `create_work_units`.
     """
     planning = begin(opened, request)
     found = {
-        dataset.urn: _would_plan(opened, dataset, history, planning, tell)
+        dataset.urn: _would_plan(opened, dataset, history, planning, report)
         for dataset, history in with_histories(opened, planning, [])
     }
     unread = [one.urn for one in found.values() if one.status in _UNREAD]
@@ -319,7 +319,7 @@ def _would_plan(
     dataset: DatasetLike,
     history: History | GobblinError,
     planning: Planning,
-    tell: TellAct | None,
+    report: ReportAct | None,
 ) -> DatasetProspect:
     urn = dataset.urn
     try:
@@ -336,7 +336,7 @@ def _would_plan(
         plan, units = proposed
         opened.claims.check_free(opened.journal, urn, plan.folder)
         outline = Outline() if isinstance(opened.job.work, OutlinedWork) else None
-        slim = tuple(_outlined(opened, units, outline, None if tell is None else partial(tell, urn)))
+        slim = tuple(_outlined(opened, units, outline, None if report is None else partial(report, urn)))
         return DatasetProspect(urn, Status.PLANNED, plan=plan, units=slim, outline=outline)
     except PausedError as error:
         return DatasetProspect(urn, Status.PAUSED, str(error))
@@ -349,7 +349,7 @@ def _would_plan(
 
 
 def _outlined(
-    opened: OpenJob, units: Iterable[WorkUnit], outline: Outline | None, tell: Callable[[PlannedAct], None] | None
+    opened: OpenJob, units: Iterable[WorkUnit], outline: Outline | None, report: Callable[[PlannedAct], None] | None
 ) -> Iterator[WorkUnit]:
     """Yield units, without the properties that an outline stands for: these may be too many to keep."""
     work = opened.job.work
@@ -359,8 +359,8 @@ def _outlined(
     for unit in units:
         for act in work.acts(unit):
             outline.add(act)
-            if tell is not None:
-                tell(act)
+            if report is not None:
+                report(act)
         yield replace(unit, properties={})
 
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 TOLD = 10
 """How many datasets, from the first on, a run's error gives the cause of."""
-_SLOTS_TOLD = 5
+_SLOTS_NAMED = 5
 STUCK_AFTER = 3
 """The number of runs without progress after which it is reported."""
 
@@ -105,7 +105,7 @@ def _letters(slot: Slot) -> str:
 
 def _lost(slot: Slot) -> str:
     """Return what a mirror's target can't keep, to be added to what is told of a slot."""
-    told = lost.told_of(slot.decision.units)
+    told = lost.summary_of(slot.decision.units)
     return f"; {told}" if told else ""
 
 
@@ -123,7 +123,7 @@ def already(slot: Slot, history: History) -> DatasetReport:
     """Report a slot that was finished before."""
     if not slot.done:
         return given_up(slot, history)
-    report = published(slot, Status.COMMITTED, f"already committed in {said(slot)}", history.state)
+    report = published(slot, Status.COMMITTED, f"already committed in {described(slot)}", history.state)
     return replace(report, already=True)
 
 
@@ -173,7 +173,7 @@ def _bounds(unit: UnitSummary) -> str:
     return f"[{low}, {'…' if high is None else high})"
 
 
-def said(slot: Slot) -> str:
+def described(slot: Slot) -> str:
     """Describe a slot, with its run if recorded."""
     return f"slot {slot.decision.slot}{slot.decision.by_run}"
 
@@ -195,10 +195,10 @@ def covered(
         if unit.range is not None and unit.range.overlaps(planned) and ref not in spared
     }
     if len(split(planned.low)) > 1:
-        by = [said(history.slot(number)) for number in sorted({ref.slot for ref in units})]
+        by = [described(history.slot(number)) for number in sorted({ref.slot for ref in units})]
     else:
         by = [*by_slot(history, units)]
-    told = "; ".join(by[:_SLOTS_TOLD]) + (f"; and {len(by) - _SLOTS_TOLD} more" if len(by) > _SLOTS_TOLD else "")
+    told = "; ".join(by[:_SLOTS_NAMED]) + (f"; and {len(by) - _SLOTS_NAMED} more" if len(by) > _SLOTS_NAMED else "")
     how = f"was committed by another run: {told}" if by else "is covered without files (imported, or skipped)"
     return DatasetReport(urn, Status.COVERED, f"range {planned} {how}")
 
@@ -211,8 +211,8 @@ def with_kept(report: DatasetReport, history: History, kept: Mapping[str, str]) 
     mine = [one for one, path in kept.items() if history.has(path)]
     if not mine:
         return report
-    told = ", ".join(shown(one) for one in mine[:_SLOTS_TOLD])
-    more = f" and {len(mine) - _SLOTS_TOLD:,} more" if len(mine) > _SLOTS_TOLD else ""
+    told = ", ".join(shown(one) for one in mine[:_SLOTS_NAMED])
+    more = f" and {len(mine) - _SLOTS_NAMED:,} more" if len(mine) > _SLOTS_NAMED else ""
     why = "which somebody put in place of a file while it was deleted, and somebody else replaced"
     return replace(report, detail=f"{report.detail}; kept until you take it away is {told}{more}, {why}")
 

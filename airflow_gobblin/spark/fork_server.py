@@ -65,7 +65,7 @@ def main(listening: int, idle: float = IDLE_SECONDS) -> None:
             ready = select.select([listener.fileno(), ended], [], [], idle)[0]
             if ended in ready:
                 os.read(ended, 4096)
-                _tell_ended(running)
+                _report_ended(running)
             if listener.fileno() in ready:
                 connection, _ = listener.accept()
                 pid = os.fork()
@@ -93,7 +93,7 @@ def _load() -> None:
     freeze_heap()  # what is loaded stays in memory that all drivers share
 
 
-def _tell_ended(running: dict[int, socket.socket]) -> None:
+def _report_ended(running: dict[int, socket.socket]) -> None:
     for pid in [*running]:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 GROUPS_PER_CORE = 4
 """Few enough that a task is worth its start, many enough that load evens out and a killed driver has most results."""
-_TOLD_EVERY = 5.0
+_LOGGED_EVERY = 5.0
 """The seconds between two records of the progress."""
 _KEPT_AT_ONCE = 16
 """The results written at once: each waits for the disk, which makes all that wait durable together, or for the store."""
@@ -95,7 +95,7 @@ class _Split:
         known: Mapping[int, Sequence[UnitResult]],
     ) -> None:
         self._work, self._of, self.count = work, (unit, plan, attempt), count
-        self._place, standing = work.standing_parts(unit, plan, attempt, known)
+        self._place, standing = work.finished_parts(unit, plan, attempt, known)
         self._results = {**standing}
         self.missing = [number for number in range(count) if number not in standing]
         self._lock = threading.Lock()
@@ -464,7 +464,7 @@ class _ProgressLog:
             if time.monotonic() < self._next and progress.files < progress.all_files:
                 return
             log.info("%s: %s", self._pack.label, progress)
-            self._next = time.monotonic() + _TOLD_EVERY
+            self._next = time.monotonic() + _LOGGED_EVERY
             self._number += 1
             try:
                 self._staging.put_progress(self._run, self._pack.index, self._attempt, self._number, progress)

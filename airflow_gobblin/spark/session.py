@@ -93,7 +93,7 @@ def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSessio
     url, conf = os.environ.pop(REMOTE, None), json.loads(os.environ.pop(CONF, "{}"))
     if url is None:
         spark = SparkSession.builder.getOrCreate()
-        _tell_ui(spark)
+        _print_ui(spark)
         yield spark
         return
     remote: Any = _shared(url, zips, conf)
@@ -107,7 +107,7 @@ def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSessio
     remote.client.close()
 
 
-def _tell_ui(spark: SparkSession) -> None:
+def _print_ui(spark: SparkSession) -> None:
     """Print the address of a session's UI, or that it has none: later lines of this form don't count."""
     print(f"{SPARK_UI}{spark.sparkContext.uiWebUrl or 'none'}", file=sys.stderr, flush=True)  # noqa: T201
 

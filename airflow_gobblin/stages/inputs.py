@@ -54,7 +54,7 @@ def next_version(inputs: Sequence[Input], state: DatasetState, connections: Conn
     while True:
         found = {one.id: available(one, state, connections, most) for one in each}
         version = next_ready(upstreams, found, state)
-        if version is not None and all(has.tells(version) for has in found.values()):
+        if version is not None and all(has.knows(version) for has in found.values()):
             return checkpoint(version, found, state, _reads(inputs))
         if not any(has.more for has in found.values()):
             return None

@@ -63,7 +63,7 @@ def retired(parents: Iterable[ConsumedSlot], upstream: History, since: int) -> f
         return frozenset()
     units = Counter(ref.slot for ref in upstream.state.units_of(ROWS))
     suspects = (parent for parent in consumed if touched is None or parent.slot in touched)
-    return frozenset(parent for parent in suspects if not _stands(parent, upstream, units[parent.slot]))
+    return frozenset(parent for parent in suspects if not _is_valid(parent, upstream, units[parent.slot]))
 
 
 def looked_up_to(upstream: History) -> int:
@@ -93,7 +93,7 @@ def _has(upstream: History, parent: ConsumedSlot) -> bool:
     return parent.slot <= upstream.state.head and upstream.token(parent.slot) == parent.token
 
 
-def _stands(parent: ConsumedSlot, upstream: History, units: int) -> bool:
+def _is_valid(parent: ConsumedSlot, upstream: History, units: int) -> bool:
     return units >= parent.units and _has(upstream, parent)
 
 

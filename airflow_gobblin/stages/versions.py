@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import chain, islice
 
 from airflow_gobblin.journal.history import History
-from airflow_gobblin.journal.seals import Seal, content, stands
+from airflow_gobblin.journal.seals import Seal, content, is_valid
 from airflow_gobblin.model.channels import ROWS
 from airflow_gobblin.model.checkpoint import Checkpoint, ConsumedSlot, Reads, Slots
 from airflow_gobblin.model.state import DatasetState
@@ -53,7 +53,7 @@ class Available:
     slots: tuple[AvailableSlot, ...]
     more: bool = False
 
-    def tells(self, version: datetime) -> bool:
+    def knows(self, version: datetime) -> bool:
         """Return whether what was read tells if it has sealed a version."""
         return not self.more or any(one >= version for one in self.sealed)
 
@@ -80,7 +80,7 @@ def of_dataset(
     """
     rest = iter(seals)
     found = islice(rest, most)
-    standing = (seal for seal in found if history.urn in seal.datasets and stands(seal, states))
+    standing = (seal for seal in found if history.urn in seal.datasets and is_valid(seal, states))
     sealed = {seal.upto: seal.datasets[history.urn].head for seal in standing}
     state = history.state
     slots = (

@@ -480,7 +480,7 @@ class PlaceUploadStep(OfOneObject):
                 return StepStatus.DONE
             if found is not None and found != self.replaces:
                 return StepStatus.CONFLICT
-            if uploads_of(context.files).stands(self.target, self.upload):
+            if uploads_of(context.files).can_complete(self.target, self.upload):
                 return StepStatus.TODO
         return StepStatus.LOST
 
@@ -509,7 +509,7 @@ class PlaceUploadStep(OfOneObject):
     def fence(self, context: StepContext) -> FenceResult:
         uploads = uploads_of(context.files)
         uploads.abort(self.target, self.upload.id)
-        if uploads.stands(self.target, self.upload):
+        if uploads.can_complete(self.target, self.upload):
             raise OSError(errno.EBUSY, "its upload is still open after it was aborted", self.target)
         found = context.files.identity(self.target)
         return FenceResult.DONE if found is not None and self._is_there(found, context.files) else FenceResult.HOLDS

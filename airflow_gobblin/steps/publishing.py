@@ -134,7 +134,7 @@ class UploadStep(OfOneObject):
             published = _found(self.file, context.files)
             if published is not None:
                 return published
-            if uploads_of(context.files).stands(self.target, self.upload):
+            if uploads_of(context.files).can_complete(self.target, self.upload):
                 return StepStatus.TODO
         return StepStatus.LOST
 
@@ -313,7 +313,7 @@ def staged_identity(staged: StagedFile, files: Files) -> FileIdentity | None:
     """Return the identity of a staged file, if it exists as it was written, or was published since."""
     if staged.segment is not None and files.identity(staged.segment.path) is not None:
         return FileIdentity(0, staged.size, staged.stamp)
-    if staged.upload is not None and uploads_of(files).stands(staged.path, staged.upload):
+    if staged.upload is not None and uploads_of(files).can_complete(staged.path, staged.upload):
         return FileIdentity(0, staged.size, staged.stamp)
     found = files.identity(staged.path)
     if found is None or found.size != staged.size or found.stamp != staged.stamp:

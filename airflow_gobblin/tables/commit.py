@@ -160,7 +160,7 @@ class TableCommitStep:
         if look.mark == slot.abandoned:
             return StepStatus.FENCED
         if look.mark == slot.done:
-            if not look.stands:
+            if not look.in_history:
                 raise self._wrong(f"it was set back to before {look.mark}, which is committed")
             return StepStatus.DONE
         if look.owner not in (None, slot.owner):
@@ -172,7 +172,7 @@ class TableCommitStep:
             )
         if look.mark != slot.previous:
             raise self._wrong(_difference(look, slot))
-        if not look.stands:
+        if not look.in_history:
             raise self._wrong(f"it was set back to before {look.mark}")
         return StepStatus.TODO
 
@@ -189,7 +189,7 @@ class TableCommitStep:
         and no other one in its place, has marked the table; and what the slot committed doesn't stand.
         """
         if look.mark == slot.done:
-            return not look.stands
+            return not look.in_history
         return look.mark != slot.abandoned and (look.mark is None or look.mark.slot < slot.slot)
 
     def _wrong(self, cause: str) -> TableError:

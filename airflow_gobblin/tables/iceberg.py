@@ -230,7 +230,7 @@ class OpenIcebergTable:
             id=str(metadata.table_uuid),
             owner=_found_owner(metadata.properties),
             mark=None if found is None else found.mark,
-            stands=found is None or _stands(found, metadata),
+            in_history=found is None or _in_history(found, metadata),
             form=f"{metadata.current_schema_id}/{metadata.default_spec_id}",
             location=self._location(metadata.location),
             schema=held(metadata.schema().as_arrow(), self._table.name),
@@ -819,7 +819,7 @@ def _found_mark(properties: Mapping[str, str], owner: Owner) -> _Found | None:
         ) from error
 
 
-def _stands(found: _Found, metadata: Any) -> bool:
+def _in_history(found: _Found, metadata: Any) -> bool:
     """Return whether `main` descends from a mark's snapshot, or did before that expired.
 
     Sequence numbers rise along it: an ancestor with a lower one, before the mark's snapshot came along, shows that `main` was set

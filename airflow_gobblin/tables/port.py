@@ -119,7 +119,7 @@ class Look:
     :param id: the table's id: it changes if a table of its name is made anew. Empty: the catalog answers that there is none.
     :param owner: whose table it is, as the table itself says; `None`: nobody's yet.
     :param mark: the mark of the owner that looks; `None`: it never left one here.
-    :param stands: whether what that mark left is still in the table's history: nobody set the table back to before it. What
+    :param in_history: whether what that mark left is still in the table's history: nobody set the table back to before it. What
         merely expired stands; so does everything before the first mark.
     :param form: what changes if and only if the table's columns or its partition change, whoever changes them: for comparing.
     :param location: the root for data files, as in `TableTarget`.
@@ -133,7 +133,7 @@ class Look:
     id: str
     owner: Owner | None = None
     mark: Mark | None = None
-    stands: bool = True
+    in_history: bool = True
     form: str = ""
     location: str = ""
     schema: pa.Schema | None = None

@@ -538,7 +538,7 @@ class UploadsContract(FilesContract):
         uploads, staged = uploads_of(files), stage(files)
         assert staged.upload is not None
         assert staged.path == TARGET
-        assert uploads.stands(TARGET, staged.upload)
+        assert uploads.can_complete(TARGET, staged.upload)
         assert [*uploads.open_below(".")] == [*uploads.open_below("trips")] == [(TARGET, staged.upload.id)]
         assert [*uploads.open_below("other")] == []
         uploads.complete(TARGET, staged.upload)
@@ -560,7 +560,7 @@ class UploadsContract(FilesContract):
         assert staged.upload is not None
         uploads.abort(TARGET, staged.upload.id)
         uploads.abort(TARGET, staged.upload.id)
-        assert not uploads.stands(TARGET, staged.upload)
+        assert not uploads.can_complete(TARGET, staged.upload)
         with pytest.raises(OSError):  # noqa: PT011 - a FileNotFoundError, where the store can tell
             uploads.complete(TARGET, staged.upload)
         assert files.identity(TARGET) is None
@@ -568,7 +568,7 @@ class UploadsContract(FilesContract):
     def test_an_upload_with_other_parts_is_not_the_one(self, files: Files) -> None:
         uploads, staged = uploads_of(files), stage(files)
         assert staged.upload is not None
-        assert not uploads.stands(TARGET, replace(staged.upload, etags=(*staged.upload.etags, "0" * 32)))
+        assert not uploads.can_complete(TARGET, replace(staged.upload, etags=(*staged.upload.etags, "0" * 32)))
 
     def test_to_abort_a_completed_upload_leaves_its_object(self, files: Files) -> None:
         uploads, staged = uploads_of(files), stage(files)
@@ -611,8 +611,8 @@ class UploadsContract(FilesContract):
         assert gone.upload is not None
         uploads_of(files).abort(gone.path, gone.upload.id)
         cached = uploads_of(with_listing_cache(files, "trips"))
-        assert all(file.upload is not None and cached.stands(file.path, file.upload) for file in staged)
-        assert not cached.stands(gone.path, gone.upload)
+        assert all(file.upload is not None and cached.can_complete(file.path, file.upload) for file in staged)
+        assert not cached.can_complete(gone.path, gone.upload)
 
     def test_a_link_is_refused_since_nothing_would_keep_it_from_overwriting(self, files: Files) -> None:
         write(files, "a", b"1")

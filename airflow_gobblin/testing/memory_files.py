@@ -425,19 +425,19 @@ class MemoryUploads:
         self._open[upload][1].append(data)
         return _etag(data)
 
-    def stands(self, target: str, upload: Upload) -> bool:
+    def can_complete(self, target: str, upload: Upload) -> bool:
         found = self._open.get(upload.id)
         return found is not None and tuple(_etag(part) for part in found[1]) == upload.etags
 
     def complete(self, target: str, upload: Upload) -> None:
-        if not self.stands(target, upload):
+        if not self.can_complete(target, upload):
             raise _error(FileNotFoundError, errno.ENOENT, target)
         if not self._objects.put(target, b"".join(self._open[upload.id][1]), object_etag(upload.etags)):
             raise _error(FileExistsError, errno.EEXIST, target)
         del self._open[upload.id]
 
     def replace(self, target: str, upload: Upload, expected: str) -> None:
-        if not self.stands(target, upload):
+        if not self.can_complete(target, upload):
             raise _error(FileNotFoundError, errno.ENOENT, target)
         with self._objects._lock:
             self._expect(target, expected)

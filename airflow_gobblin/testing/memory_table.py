@@ -212,7 +212,7 @@ class _OpenMemoryTable:
             id=state.id,
             owner=state.owner,
             mark=mark,
-            stands=mark is None or marked in state.versions[state.head].ancestors | {state.head},
+            in_history=mark is None or marked in state.versions[state.head].ancestors | {state.head},
             form=state.form,
             location=self._table.location,
             schema=state.schema,

@@ -315,7 +315,7 @@ class TableContract:
         assert first.id
         assert first.form
         assert first.mark is None
-        assert first.stands
+        assert first.in_history
         assert first.schema is not None
         assert first.schema.names == SCHEMA.names
         chain.publish(row(1), row(2))
@@ -348,7 +348,7 @@ class TableContract:
         assert decided.verify() is StepStatus.DONE
         assert_rows(chain, row(1), row(2))
         look = chain.look()
-        assert (look.mark, look.stands, look.owner) == (decided.slot.done, True, OWNER)
+        assert (look.mark, look.in_history, look.owner) == (decided.slot.done, True, OWNER)
 
     def test_a_slot_without_rows_moves_the_mark(self, chain: _Chain) -> None:
         chain.publish(row(1))
@@ -610,7 +610,7 @@ class TableContract:
         chain.publish(row(1))
         gone = chain.publish(row(2))
         chain.bench.act(ForeignAct.ROLL_BACK)
-        assert not chain.look().stands
+        assert not chain.look().in_history
         with pytest.raises(TableError, match="set back"):
             gone.verify()
         following = chain.decide(row(3))
@@ -732,7 +732,7 @@ class TableContract:
             before = new.look()
             new.open().take_over(before, new.owner, mark)
             look = new.look()
-            assert (look.owner, look.mark, look.stands, look.id) == (new.owner, mark, True, before.id)
+            assert (look.owner, look.mark, look.in_history, look.id) == (new.owner, mark, True, before.id)
             assert look.version != before.version
             with pytest.raises(TableMovedError):
                 new.open().take_over(before, new.owner, mark)

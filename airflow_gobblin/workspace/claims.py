@@ -79,13 +79,13 @@ class Claims:
         self._files = files
         self._root = _real(files.root)
         self._store = files.records(CHAIN)
-        self._standing: dict[str, Claim] = {}
+        self._valid: dict[str, Claim] = {}
         self._last: dict[str, Claim] = {}
         self._dropped: dict[tuple[str, str, str], int] = {}
         self._length = 0
         self._is_read = False
 
-    def standing(self) -> Mapping[str, Claim]:
+    def valid(self) -> Mapping[str, Claim]:
         """Return the valid claim on each claimed folder.
 
         :raises RecordError: a link is missing, torn or unreadable.
@@ -97,24 +97,24 @@ class Claims:
             self._is_read = True
         while (data := self._store.get(key := _link(self._length + 1))) is not None:
             self._take(key, data)
-        return self._standing
+        return self._valid
 
     def _take(self, key: str, data: bytes) -> None:
         """Add one link."""
         claim = wire.loads(data, Claim, f"{CHAIN}/{key} below {self._root}")
         self._length += 1
         if claim.action is ClaimAction.RELEASE:
-            self._standing.pop(claim.folder, None)
+            self._valid.pop(claim.folder, None)
             self._dropped[claim.owner] = max(claim.generation, self._dropped.get(claim.owner, 0))
         elif claim.generation >= self._dropped.get(claim.owner, 0):
-            self._standing[claim.folder] = self._last[claim.folder] = claim
+            self._valid[claim.folder] = self._last[claim.folder] = claim
 
     def has(self, journal: Journal, urn: str, folder: str) -> bool:
         """Return whether a folder is claimed by a dataset.
 
         :raises RecordError: as `standing`.
         """
-        found = self.standing().get(folder)
+        found = self.valid().get(folder)
         return found is not None and found.owner == (journal.id, journal.ingestion, urn)
 
     def last(self, folder: str) -> Claim | None:
@@ -122,7 +122,7 @@ class Claims:
 
         :raises RecordError: as `standing`.
         """
-        self.standing()
+        self.valid()
         return self._last.get(folder)
 
     def check(self, journal: Journal, urn: str, folder: str, history: History | None = None) -> bool:
@@ -136,7 +136,7 @@ class Claims:
         history = history or History(urn)
         mine = _claim(journal, urn, folder, history.state.generation, history.state.head)
         while True:
-            found = self.standing().get(folder)
+            found = self.valid().get(folder)
             if mine.generation < self._dropped.get(mine.owner, 0):
                 raise _dropped(mine)
             if found is not None and found.owner == mine.owner and found.generation >= mine.generation:
@@ -165,7 +165,7 @@ class Claims:
         :raises ClaimError: as `check`.
         """
         mine = _claim(journal, urn, folder)
-        found = self.standing().get(folder)
+        found = self.valid().get(folder)
         if found is None or found.owner != mine.owner:
             self._refuse(mine)
 
@@ -174,17 +174,17 @@ class Claims:
 
         :raises ClaimError: the folder isn't claimed.
         """
-        found = self.standing().get(folder)
+        found = self.valid().get(folder)
         if found is None:
             raise ClaimError(
                 operation="release",
                 subject=f"the claim on {folder!r} below {self._root}",
                 cause="nobody claims it",
-                hint=_like(folder, sorted(self._standing)),
+                hint=_like(folder, sorted(self._valid)),
             )
         return found
 
-    def check_stands(self, claim: Claim) -> Claim:
+    def check_valid(self, claim: Claim) -> Claim:
         """Return the valid claim in place of one that was read before.
 
         :raises ClaimError: the folder isn't claimed, or another dataset claimed it.
@@ -210,7 +210,7 @@ class Claims:
         """
         mine = claim or self.on(folder)
         while True:
-            found = self.check_stands(mine)
+            found = self.check_valid(mine)
             if generation is not None and found.generation >= generation:
                 return found
             gone = replace(found, action=ClaimAction.RELEASE, at=now(), actor=actor, reason=reason)
@@ -225,7 +225,7 @@ class Claims:
 
     def _refuse(self, mine: Claim) -> None:
         here = _below(self._root, mine.folder)
-        ours = ((_below(self._root, claim.folder), claim) for claim in self._standing.values())
+        ours = ((_below(self._root, claim.folder), claim) for claim in self._valid.values())
         for folder, claim in (*ours, *_around(self._files, self._root, mine.folder)):
             if claim.owner != mine.owner and _nested(folder, here):
                 raise ClaimError(
@@ -288,7 +288,7 @@ def _real(root: str) -> str:
 def _around(files: Files, root: str, folder: str) -> Iterator[tuple[str, Claim]]:
     """Yield the claimed folders of target roots above ours and below our folder."""
     for other in (*_roots_above(files, root), *_roots_below(files, root, folder)):
-        for claim in Claims(files.other(other)).standing().values():
+        for claim in Claims(files.other(other)).valid().values():
             yield _below(other, claim.folder), claim
 
 

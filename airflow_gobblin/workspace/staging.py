@@ -253,7 +253,7 @@ class Staging:
 
     def work(self, run: str) -> Work:
         """Return how a run's units are run and published."""
-        return self._stands(f"r/{run}/work")
+        return self._work(f"r/{run}/work")
 
     def pack(self, run: str, index: int) -> Pack | None:
         """Return one pack of a run, with the newest plan of each dataset; `None` if it was swept."""
@@ -339,10 +339,10 @@ class Staging:
 
         :param snapshot: the folder of its snapshot, if it has one.
         """
-        found = self._standing(token, unit, snapshot)
+        found = self._valid_result(token, unit, snapshot)
         return None if found is None else found[1]
 
-    def _standing(self, token: str, unit: str, snapshot: str) -> tuple[int, UnitResult] | None:
+    def _valid_result(self, token: str, unit: str, snapshot: str) -> tuple[int, UnitResult] | None:
         for number in range(1000):
             key = _result(token, unit, number, snapshot)
             data = self._store.get(key)
@@ -363,7 +363,7 @@ class Staging:
         """
         first = self._read_results(token, [(unit, 0) for unit in units], snapshot)
         for result, whole in self._looked_at(first) if checked else ((result, True) for result in first):
-            standing = (0, result) if whole else self._standing(token, result.unit, snapshot)
+            standing = (0, result) if whole else self._valid_result(token, result.unit, snapshot)
             if standing is not None:
                 yield standing
 
@@ -596,7 +596,7 @@ class Staging:
                 remedy=Remedy.REPEAT,
             )
 
-    def _stands(self, key: str) -> Work:
+    def _work(self, key: str) -> Work:
         data = self._store.get(key)
         if data is None:
             self.check_shared()

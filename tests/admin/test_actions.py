@@ -375,7 +375,7 @@ def test_a_whole_ingestion_is_dropped_each_dataset_by_a_slot_of_its_own(tmp_path
     for urn in "abcd":
         last = lab.journal.history(urn).slots[-1]
         assert (last.decision.action, last.done, last.decision.actor) == (Action.DROP, True, "ann")
-    assert Claims(LocalFiles(str(tmp_path))).standing() == {}
+    assert Claims(LocalFiles(str(tmp_path))).valid() == {}
     assert lab.opened().staging.tokens() == ()
     assert bool(lab.files("a")) is not delete
     assert lab.admin.would_drop_all() == ()
@@ -403,7 +403,7 @@ def test_a_drop_of_all_that_was_killed_goes_on_when_it_is_asked_for_again(
     lab.reopened()
     drop_all(lab.admin, delete_files=True)
     assert lab.admin.would_drop_all() == ()
-    assert Claims(LocalFiles(str(tmp_path))).standing() == {}
+    assert Claims(LocalFiles(str(tmp_path))).valid() == {}
     assert lab.files("a") == []
     drops = [slot for slot in lab.journal.history("a").slots if slot.decision.action is Action.DROP]
     assert len(drops) == (2 if name == "claims" else 1)

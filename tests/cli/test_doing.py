@@ -293,7 +293,7 @@ def test_a_claim_that_is_another_one_by_now_is_not_released(lab: Lab, command: C
     assert done.status == 1
     assert lab.records() == before
     assert "somebody else claimed the folder" in done.err
-    assert Claims(LocalFiles(lab.folder)).standing()["orders"].urn == "theirs"
+    assert Claims(LocalFiles(lab.folder)).valid()["orders"].urn == "theirs"
 
 
 def test_pausing_shows_what_it_does_and_keeps_who_did_it(lab: Lab, command: CommandLine) -> None:

@@ -111,7 +111,7 @@ def test_a_copy_without_spark_shares_it_among_its_threads(tmp_path: Path, monkey
     for threads, share in ((2, 1 / 2), (8, 1 / 3)):
         target = tmp_path / f"target{threads}"
         opened = inprocess.open_job(Mirror("m", str(tmp_path / "source"), str(target), "unused", bandwidth=1000))
-        run_here(opened, RunRequest("r"), threads=threads, tell=lambda progress: None)
+        run_here(opened, RunRequest("r"), threads=threads, report=lambda progress: None)
         assert set(shares) == {share}
         shares.clear()
 

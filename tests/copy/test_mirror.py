@@ -592,7 +592,7 @@ def test_a_mirror_is_dropped_whole_and_its_files_stay(trees: Trees) -> None:
         trees.admin.carry_out(change, "it has ended")
     assert trees.admin.after_drop_all() == ()
     assert content(trees.target) == before
-    assert not trees.opened().claims.standing()
+    assert not trees.opened().claims.valid()
     assert trees.admin.would_drop_all() == ()
 
 

@@ -17,7 +17,7 @@ from airflow_gobblin.copy.trees import Tree
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.events.publication import publication
 from airflow_gobblin.events.structured import LOGGER, log_file_events
-from airflow_gobblin.job import TellsOfFiles
+from airflow_gobblin.job import FileEvents
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.model.wire import record
 from tests.copy.mirrors import Trees, statuses
@@ -106,7 +106,7 @@ def test_an_event_tells_of_each_file_if_that_is_wanted(tmp_path: Path, caplog: p
     trees.write("a/new\nname")
     (trees.source / "a/goes").unlink()
     trees.run()
-    assert isinstance(trees.mirror, TellsOfFiles)
+    assert isinstance(trees.mirror, FileEvents)
     slot = trees.journal.history("a#files").slots[-1]
     with caplog.at_level("INFO", LOGGER):
         log_file_events(publication("photos", slot, None), trees.journal.steps(slot.decision))

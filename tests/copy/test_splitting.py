@@ -139,7 +139,7 @@ class Split:
     def standing(self) -> tuple[str, dict[int, UnitResult]]:
         """What the next driver finds."""
         known = self.opened.staging.part_results((BegunUnit(self.plan.token, self.unit.id), *self.unit.begun), 3)
-        place, standing = self.work.standing_parts(self.unit, self.plan, self.attempt, known)
+        place, standing = self.work.finished_parts(self.unit, self.plan, self.attempt, known)
         return place, {**standing}
 
     def go_on(self) -> tuple[UnitResult, list[int]]:

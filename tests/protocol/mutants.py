@@ -348,7 +348,7 @@ def an_upload_is_completed_without_condition() -> Iterable[Patch]:
     complete = MemoryUploads.complete
 
     def overwrite(self: MemoryUploads, target: str, upload: Upload) -> None:
-        if self.stands(target, upload):
+        if self.can_complete(target, upload):
             self._objects.remove(target)
         complete(self, target, upload)
 
@@ -359,7 +359,7 @@ def an_upload_is_aborted_that_can_win() -> Iterable[Patch]:
     """Uploads that no slot names are aborted, whatever may become of their plans."""
 
     def abandoned(self: Sweeper, target: str, tokens: set[str]) -> bool:
-        claim = self._claims.standing().get(posixpath.dirname(target))
+        claim = self._claims.valid().get(posixpath.dirname(target))
         if claim is None:
             return False
         slot = self._journal.history(claim.urn).by_token(posixpath.basename(target).partition("-")[0])

@@ -25,7 +25,7 @@ from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, Decision, NoteKind, ShardRef
-from airflow_gobblin.journal.seals import Seals, content, stands
+from airflow_gobblin.journal.seals import Seals, content, is_valid
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.state import DatasetState, UnitRef
@@ -411,7 +411,7 @@ class Look:
         seals = [*chain.before(chain.newest())]
         states = {urn: self.journal.state(urn) for urn in self.journal.datasets()} if seals else {}
         plain = {table.urn for table in tables if not table.snapshot and not table.partitions}
-        for seal in (seal for seal in seals if stands(seal, states)):
+        for seal in (seal for seal in seals if is_valid(seal, states)):
             for urn, sealed in seal.datasets.items():
                 if urn in plain and not sealed.waits:
                     state = states.get(urn, DatasetState(urn))

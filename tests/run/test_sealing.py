@@ -12,7 +12,7 @@ from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import RecordError
 from airflow_gobblin.journal import trimming
 from airflow_gobblin.journal.records import Action, Note, NoteKind, now
-from airflow_gobblin.journal.seals import Seal, Seals, content, stands
+from airflow_gobblin.journal.seals import Seal, Seals, content, is_valid
 from airflow_gobblin.journal.trimming import trim
 from airflow_gobblin.model.batch import Batch
 from airflow_gobblin.model.watermark import LongWatermark
@@ -53,7 +53,7 @@ def seals(lab: Lab) -> list[Seal]:
 def standing(lab: Lab) -> list[int]:
     """The versions of the seals that aren't void."""
     states = {urn: lab.journal.state(urn) for urn in lab.journal.datasets()}
-    return [int(seal.upto.timestamp()) for seal in seals(lab) if stands(seal, states)]
+    return [int(seal.upto.timestamp()) for seal in seals(lab) if is_valid(seal, states)]
 
 
 def heads(lab: Lab, number: int) -> dict[str, int]:

@@ -68,7 +68,7 @@ def compared(versions: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
             trim(upstream.journal, upstream.history)
     numbers = range(1, versions + 1)
     made = [Checkpoint(datetime.fromtimestamp(3600 * n, UTC), {SOURCE: consumed(n)}, {}) for n in numbers]
-    count, stands = Counter[str](), lineage._stands
+    count, stands = Counter[str](), lineage._is_valid
 
     def look(kind: str, since: int) -> frozenset[ConsumedSlot]:
         def counted(parent: ConsumedSlot, history: History, units: int) -> bool:
@@ -76,7 +76,7 @@ def compared(versions: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
             return stands(parent, history, units)
 
         with monkeypatch.context() as patch:
-            patch.setattr(lineage, "_stands", counted)
+            patch.setattr(lineage, "_is_valid", counted)
             return lineage.look(made, {SOURCE: upstream.history}, {SOURCE: since}).retired.get(SOURCE, frozenset())
 
     assert look("nothing retired", versions) == look("at all", 0) == frozenset()

@@ -101,7 +101,7 @@ def test_no_seal_is_read_below_what_the_reader_has_nor_more_above_than_it_wants(
     found = of_dataset(SOURCE, chain.history, Seals(chain.journal).after(at(9), 16), states, 2)
     assert found.sealed == {at(10): 10, at(11): 11}
     assert found.more
-    assert (found.tells(at(11)), found.tells(at(12))) == (True, False)
+    assert (found.knows(at(11)), found.knows(at(12))) == (True, False)
     of_seals = [subject for subject in read if "_seals" in subject]
     assert len(of_seals) <= 5 + 3, "a search for the first, and those that are taken"
     assert [slot.consumed for slot in found.up_to(at(10))] == [*consumed(*range(1, 11), units=2)]

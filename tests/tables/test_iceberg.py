@@ -131,7 +131,7 @@ def test_a_commit_adds_rows_and_leaves_a_mark(lake: Lake) -> None:
     put(lake, table, 0, [1, 2])
     look = lake.open().look(OWNER)
     assert ids(lake) == [1, 2]
-    assert (look.mark, look.owner, look.stands) == (Mark(0, "t0", done=True), OWNER, True)
+    assert (look.mark, look.owner, look.in_history) == (Mark(0, "t0", done=True), OWNER, True)
     assert table.look(OTHER).mark is None
     assert table.count([("t0", "u1"), ("t0", "u2")]) == {("t0", "u1"): Count(1, 2)}
     assert table.total() == Count(1, 2)
@@ -172,7 +172,7 @@ def test_a_late_commit_after_a_rollback_is_refused(lake: Lake) -> None:
     before = int(look.version)
     file = put(lake, table, 1, [2])
     lake.foreign().manage_snapshots().rollback_to_snapshot(before).commit()
-    assert not table.look(OWNER).stands
+    assert not table.look(OWNER).in_history
     with pytest.raises((TableMovedError, ValueError)):
         late.commit(look, appended(file), OWNER, Mark(1, "t1", done=True))
     assert ids(lake) == [1]
@@ -187,7 +187,7 @@ def test_a_late_commit_after_everything_was_put_back_to_nothing_is_refused(lake:
     foreign = lake.foreign()
     update: Any = RemoveSnapshotRefUpdate
     foreign.catalog.commit_table(foreign, (), (update(ref_name="main"),))
-    assert not table.look(OWNER).stands
+    assert not table.look(OWNER).in_history
     with pytest.raises(TableMovedError):
         late.commit(look, appended(file), OWNER, Mark(0, "t0", done=True))
 
@@ -269,7 +269,7 @@ def test_what_others_commit_is_merged_with(lake: Lake, act: Callable[[Lake], Non
     with pytest.raises(TableMovedError):
         late.commit(look, appended(file), OWNER, Mark(1, "t1", done=True))
     again = late.look(OWNER)
-    assert (again.stands, again.mark, again.form) == (True, look.mark, look.form)
+    assert (again.in_history, again.mark, again.form) == (True, look.mark, look.form)
     late.commit(again, appended(file), OWNER, Mark(1, "t1", done=True))
     assert ids(lake) == sorted([*foreign, 3])
     assert late.total() == Count(late.total().files, len(foreign) + 1)
@@ -284,7 +284,7 @@ def test_a_snapshot_that_was_rolled_back_and_then_expired_does_not_stand(lake: L
     lake.foreign().manage_snapshots().rollback_to_snapshot(before).commit()
     lake.foreign().maintenance.expire_snapshots().by_id(gone).commit()
     foreign_append(lake)
-    assert not table.look(OWNER).stands
+    assert not table.look(OWNER).in_history
 
 
 def test_a_table_made_anew_has_another_id(lake: Lake) -> None:

@@ -104,7 +104,7 @@ def undo_of_a_standing_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_rollback_is_not_seen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_OpenMemoryTable, "look", lambda self, owner: replace(_look(self, owner), stands=True))
+    patch.setattr(_OpenMemoryTable, "look", lambda self, owner: replace(_look(self, owner), in_history=True))
 
 
 def the_owner_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_there_is_no_table_at_first_and_looking_makes_nothing(warehouse: Warehou
 
 def test_a_created_table_is_its_owners_and_empty(warehouse: Warehouse) -> None:
     look = warehouse.made()
-    assert (look.owner, look.mark, look.stands, look.schema) == (OURS, None, True, SCHEMA)
+    assert (look.owner, look.mark, look.in_history, look.schema) == (OURS, None, True, SCHEMA)
     assert warehouse.look(THEIRS).owner == OURS
     warehouse.table.create(THEIRS, SCHEMA, ())
     assert warehouse.look() == look

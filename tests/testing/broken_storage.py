@@ -223,12 +223,12 @@ class TestUploadsThatAreKnownByTheirId(BrokenUploads):
         def __init__(self, root: str = "s3://bucket/memory") -> None:
             super().__init__(root)
             uploads = self._uploads
-            stands = uploads.stands
+            stands = uploads.can_complete
 
             def loosely(target: str, upload: Upload) -> bool:
                 return stands(target, upload) or upload.id in uploads._open
 
-            uploads.stands = loosely  # type: ignore[method-assign]
+            uploads.can_complete = loosely  # type: ignore[method-assign]
 
 
 class TestObjectsThatAreFiles(BrokenUploads):

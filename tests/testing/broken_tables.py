@@ -58,7 +58,7 @@ class TestATableThatDoesNotSeeThatItWasSetBack(BrokenTable):
 
     class broken(_OpenMemoryTable):
         def look(self, owner: Owner) -> Look:
-            return replace(super().look(owner), stands=True)
+            return replace(super().look(owner), in_history=True)
 
 
 class TestATableWhoseTakeOverLeavesTheMarkOfItsHeir(BrokenTable):

@@ -54,7 +54,7 @@ def test_a_claim_stands_and_may_be_made_again(tmp_path: Path) -> None:
     mine = journal()
     for _ in range(3):
         claims(tmp_path).check(mine, "main.a", "a")
-    (claim,) = claims(tmp_path).standing().values()
+    (claim,) = claims(tmp_path).valid().values()
     assert (claim.owner, claim.folder) == ((mine.id, "flights", "main.a"), "a")
     assert [p.name for p in (tmp_path / CHAIN).iterdir() if p.is_file()] == ["0000000001"]
 
@@ -73,14 +73,14 @@ def test_one_folder_is_not_for_two_datasets_nor_within_another(tmp_path: Path, f
     assert f"dataset 'main.b' of ingestion 'flights' to {tmp_path}/{folder}" in text
     assert f"{tmp_path}/a belongs to dataset 'main.a' of ingestion 'flights' in journal {mine.id}" in text
     assert "Give the dataset a target of its own; or, if the other one is gone, `airflow gobblin release-claim`" in text
-    assert list(claims(tmp_path).standing()) == ["a"]
+    assert list(claims(tmp_path).valid()) == ["a"]
 
 
 def test_folders_beside_each_other_are_free(tmp_path: Path) -> None:
     mine = journal()
     for folder in ("a", "ab", "a-b", "a.b", "b/a"):
         claims(tmp_path).check(mine, f"main.{folder}", folder)
-    assert len(claims(tmp_path).standing()) == 5
+    assert len(claims(tmp_path).valid()) == 5
 
 
 @pytest.mark.parametrize(("one", "other"), [("", "deep/inside"), ("deep/inside", "")])
@@ -168,7 +168,7 @@ def test_a_release_is_audited_and_frees_the_folder(tmp_path: Path) -> None:
     standing.check(mine, "main.a", "a")
     claims(tmp_path).release("a", "ann", "moved away")
     standing.check(other, "their.a", "a")
-    assert standing.standing()["a"].owner == (other.id, "others", "their.a")
+    assert standing.valid()["a"].owner == (other.id, "others", "their.a")
     release = (tmp_path / CHAIN / "0000000002").read_text()
     assert '"ann"' in release
     assert '"moved away"' in release
@@ -186,7 +186,7 @@ def test_a_release_by_the_owner_is_in_its_journal(tmp_path: Path) -> None:
     lab.run(replace(A, rows=12))
     assert lab.admin.release_claim("a", "it moves away").slot == 2
     assert noted(lab) == [(2, "claim-released", "ann", "it moves away")]
-    assert claims(tmp_path).standing() == {}
+    assert claims(tmp_path).valid() == {}
     state = lab.journal.state("a")
     lab.run()
     assert lab.reopened().state("a") == state
@@ -220,10 +220,10 @@ def test_a_release_that_dies_after_its_note_can_be_done_again(tmp_path: Path, mo
         patch.setattr(Claims, "release", died)
         with pytest.raises(Crash):
             lab.admin.release_claim("a", "it moves away")
-    assert [*claims(tmp_path).standing()] == ["a"]
+    assert [*claims(tmp_path).valid()] == ["a"]
     lab.admin.release_claim("a", "once more")
     assert [why for *_, why in noted(lab)] == ["it moves away", "once more"]
-    assert claims(tmp_path).standing() == {}
+    assert claims(tmp_path).valid() == {}
 
 
 @pytest.mark.slow
@@ -235,7 +235,7 @@ def test_a_claim_of_a_dataset_that_cant_be_read_is_released_all_the_same(tmp_pat
         store.put_if_absent(key, b"{" if key.endswith("d/0000000001") else data)
     torn = Lab(tmp_path, A, store=store)
     assert torn.admin.release_claim("a", "it is torn").slot is None
-    assert claims(tmp_path).standing() == {}
+    assert claims(tmp_path).valid() == {}
 
 
 def test_the_claim_to_release_is_the_one_that_was_meant(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_the_claim_to_release_is_the_one_that_was_meant(tmp_path: Path) -> None:
     claims(tmp_path).check(journal("others"), "their.a", "a")
     with pytest.raises(ClaimError, match="somebody else claimed the folder"):
         lab.admin.release_claim("a", "it moves away", meant)
-    assert claims(tmp_path).standing()["a"].urn == "their.a"
+    assert claims(tmp_path).valid()["a"].urn == "their.a"
     assert lab.records() == before, "what was not released is not noted"
 
 
@@ -308,7 +308,7 @@ def test_a_folder_that_can_be_none_is_refused_before_anything_is_decided(tmp_pat
     assert f"can't plan dataset 'a' to folder {folder!r}" in report.detail
     assert "let the target be the one above it" in report.detail
     assert lab.journal.history("a").slots == ()
-    assert claims(tmp_path).standing() == {}
+    assert claims(tmp_path).valid() == {}
 
 
 @record("test.in_folder")
@@ -379,7 +379,7 @@ def test_a_claim_that_another_journal_released_while_files_were_moved_is_noticed
     (report,) = execute_commit_steps(opened, plan, plan.packs[0])
     if not taken:
         assert report.status == "committed", "it is claimed anew"
-        assert claims(tmp_path).standing()["a"].journal == lab.journal.id
+        assert claims(tmp_path).valid()["a"].journal == lab.journal.id
         return
     assert report.status == "failed"
     assert f"belongs to this ingestion and dataset in journal {other.journal.id}" in report.detail
@@ -407,7 +407,7 @@ def test_a_claim_that_is_lost_after_another_process_ended_the_slot_is_no_matter_
     monkeypatch.setattr(late.committer, "_carry_out_all", overtaken)
     (report,) = execute_commit_steps(late, plan, plan.packs[0])
     assert report.status == "committed"
-    assert claims(tmp_path).standing()["a"].urn == "their.a"
+    assert claims(tmp_path).valid()["a"].urn == "their.a"
 
 
 def test_a_claim_that_another_journal_released_is_made_anew_where_the_folder_is_still_free(tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_a_release_in_the_moment_of_a_decision_lets_no_two_write_one_folder(
     monkeypatch.setattr("airflow_gobblin.run.decide._decide", released)
     (report,) = write_commit_steps(opened, plan, plan.packs[0])
     (slot,) = lab.reopened().history("a").slots
-    standing = claims(tmp_path).standing()["a"]
+    standing = claims(tmp_path).valid()["a"]
     if taken:
         assert "belongs to dataset 'their.a'" in report.detail
         assert (slot.abandoned, slot.noted(NoteKind.CLEANED), standing.urn) == (True, True, "their.a")
@@ -494,7 +494,7 @@ def test_a_decision_in_the_moment_of_a_release_takes_the_claim_back(
     monkeypatch.setattr(Claims, "release", decided)
     with pytest.raises(LostRaceError, match="slot 1 of dataset 'a' was decided in this moment; it is claimed again"):
         Administration(Journal.create(lab.store, "lab"), str(tmp_path), "bob").release_claim("a", "it moves away")
-    assert claims(tmp_path).standing()["a"].urn == "a"
+    assert claims(tmp_path).valid()["a"].urn == "a"
 
 
 def test_a_late_task_does_not_claim_the_folder_of_a_dropped_dataset_again(
@@ -515,7 +515,7 @@ def test_a_late_task_does_not_claim_the_folder_of_a_dropped_dataset_again(
     (report,) = write_commit_steps(late, plan, plan.packs[0])
     assert report.status == "lost"
     assert "it was dropped after this was planned" in report.detail
-    assert claims(tmp_path).standing() == {}
+    assert claims(tmp_path).valid() == {}
     claims(tmp_path).check(journal("others"), "their.a", "a")
     with pytest.raises(LostRaceError):
         claims(tmp_path).check(lab.journal, "a", "a", history)
@@ -524,7 +524,7 @@ def test_a_late_task_does_not_claim_the_folder_of_a_dropped_dataset_again(
     number = len([*chain.list("")]) + 1
     void = Claim(ClaimAction.CLAIM, lab.journal.id, "lab", "a", "a", now(), generation=history.state.generation)
     assert chain.put_if_absent(f"{number:010d}", wire.dumps(void)), "what died on its way to look stands, and is void"
-    assert claims(tmp_path).standing() == {}
+    assert claims(tmp_path).valid() == {}
     assert lab.run()["a"].status == "committed", "it begins anew"
 
 
@@ -566,7 +566,7 @@ def _claimed_by_turns(folder: Path, first: int, blocks: tuple[int, ...]) -> tupl
             turns.left = math.inf
         attempts[running].go_on()
         running = 1 - running
-    return attempts, [claim.ingestion for root, _ in places for claim in claims(root).standing().values()]
+    return attempts, [claim.ingestion for root, _ in places for claim in claims(root).valid().values()]
 
 
 def void(_: object) -> None:
@@ -611,9 +611,9 @@ def test_who_died_between_claim_and_look_looks_once_more(tmp_path: Path) -> None
     )
     with pytest.raises(ClaimError):
         claims(outer).check(mine, "a", "x")
-    assert claims(outer).standing() == {}
+    assert claims(outer).valid() == {}
     assert not claims(inner).check(other, "a", "b")
-    assert [*claims(inner).standing()] == ["b"]
+    assert [*claims(inner).valid()] == ["b"]
 
 
 @pytest.mark.parametrize("before", ["a drop", "a watermark that was set", "a pause", "a release"])
@@ -640,11 +640,11 @@ def test_who_died_between_claim_and_look_looks_once_more_whatever_came_before(
         killed.setattr(Claims, "_stay_or_give_way", die)
         with pytest.raises(KeyboardInterrupt):
             lab.run(replace(A, rows=12))
-    (mine,) = claims(tmp_path / "t").standing().values()
+    (mine,) = claims(tmp_path / "t").valid().values()
     other = replace(mine, journal="0" * 32, ingestion="inner", urn="b", folder="b")
     LocalFiles(tmp_path / "t" / "a").records(CHAIN).put_if_absent("0000000001", wire.dumps(other))
     assert lab.run(replace(A, rows=12))["a"].status == "failed", "somebody else has a folder in it"
-    assert claims(tmp_path / "t").standing() == {}
+    assert claims(tmp_path / "t").valid() == {}
 
 
 @pytest.mark.parametrize("what", ["torn", "missing"])
@@ -692,10 +692,10 @@ def test_a_drop_releases_no_claim_that_was_made_after_it(tmp_path: Path, monkeyp
     monkeypatch.setattr(admin._claims, "release", release_late)
     admin.drop("a", "begin anew", delete_files=True)
     assert lab.reopened().history("a").pending is not None
-    assert [*claims(tmp_path).standing()] == ["a"]
+    assert [*claims(tmp_path).valid()] == ["a"]
     assert lab.run()["a"].status in ("committed", "idle")
     lab.admin.drop("a", "for good")
-    assert [*claims(tmp_path).standing()] == []
+    assert [*claims(tmp_path).valid()] == []
 
 
 def test_who_plans_while_a_dataset_is_being_dropped_claims_its_folder_anew(tmp_path: Path) -> None:
@@ -707,4 +707,4 @@ def test_who_plans_while_a_dataset_is_being_dropped_claims_its_folder_anew(tmp_p
     claims(tmp_path).release("a", "ann", "begin anew")
     for pack in plan.packs:
         write_commit_steps(opened, plan, pack)
-    assert [*claims(tmp_path).standing()] == ["a"]
+    assert [*claims(tmp_path).valid()] == ["a"]

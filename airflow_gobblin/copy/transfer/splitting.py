@@ -87,7 +87,7 @@ def open_parts(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> 
     return posixpath.join(attempt.folder, attempt.id, f"{unit.id}-parts-{secrets.token_hex(8)}")
 
 
-def standing_parts(
+def finished_parts(
     work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]
 ) -> tuple[str, Mapping[int, UnitResult]]:
     """Return the parts that are still as they were made; in S3, of the upload that has the most of them.

@@ -108,8 +108,8 @@ Editable = Annotated[Registered, Depends(editable)]
 class Ticket:
     """An action that a user was shown and asked to confirm; signed, so that exactly this is done, or nothing.
 
-    :param stands: the dataset's newest slot, whether it is quarantined, and the number of its notes: the ticket is valid only
-        while they are the same.
+    :param fingerprint: the dataset's newest slot, whether it is quarantined, and the number of its notes: the ticket is valid
+        only while they are the same.
     """
 
     user: str
@@ -118,7 +118,7 @@ class Ticket:
     urn: str
     action: str
     to: str
-    stands: str
+    fingerprint: str
 
 
 def sign(ticket: Ticket) -> str:

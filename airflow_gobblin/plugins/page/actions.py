@@ -26,7 +26,7 @@ from airflow_gobblin.plugins.page.access import Ticket
 from airflow_gobblin.plugins.page.lookup import opened, target
 from airflow_gobblin.storage.files import Files
 
-__all__ = ["ACTIONS", "Done", "Proposal", "carry_out", "propose", "stands"]
+__all__ = ["ACTIONS", "Done", "Proposal", "carry_out", "fingerprint", "propose"]
 
 MOST_READ = 4 << 30
 """The number of bytes that a verification may read, as a user waits for the answer."""
@@ -75,7 +75,7 @@ class _Request:
         return self.history.urn
 
 
-def stands(history: History) -> str:
+def fingerprint(history: History) -> str:
     """Return a text that is the same while a dataset is as it was when an action was shown; a person's release changes it."""
     newest = history.slots[-1:] if history.pending is None else (history.pending,)
     notes = sum(len(slot.notes) for slot in newest)
@@ -91,7 +91,7 @@ def propose(where: Registered, urn: str, action: str, to: str, user: BaseUser) -
     request = _request(Administration(opened(where), target(where), user.get_name()), where, urn, to)
     _check_opens_no_table(request.history, action)
     proposal = ACTIONS[action].proposal(request)
-    ticket = Ticket(user.get_id(), where.dag_id, where.ingestion, urn, action, to, stands(request.history))
+    ticket = Ticket(user.get_id(), where.dag_id, where.ingestion, urn, action, to, fingerprint(request.history))
     return proposal, ticket
 
 
@@ -116,7 +116,7 @@ def carry_out(where: Registered, ticket: Ticket, reason: str, user: BaseUser) ->
 
 
 def _carried_out(request: _Request, action: _Action, ticket: Ticket, reason: str) -> Done:
-    if stands(request.history) != ticket.stands:
+    if fingerprint(request.history) != ticket.fingerprint:
         raise LostRaceError(
             operation=ticket.action,
             subject=f"dataset {ticket.urn!r}",

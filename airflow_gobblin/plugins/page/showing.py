@@ -170,7 +170,7 @@ def ago(value: datetime) -> str:
     return f"{short(past)} ago" if past >= timedelta(seconds=1) else "just now"
 
 
-def said(value: Any) -> str:
+def in_one_line(value: Any) -> str:
     """Return any value in one line."""
     return one_line(text(value))
 
@@ -179,7 +179,7 @@ def brief(value: Any) -> str:
     """Return any value in a short line; a time to the second."""
     if isinstance(value, TimestampWatermark):
         return value.value.strftime("%Y-%m-%d %H:%M:%S UTC")
-    whole = said(value)
+    whole = in_one_line(value)
     return whole if len(whole) <= _BRIEF else f"{whole[: _BRIEF - 1]}…"
 
 
@@ -266,7 +266,7 @@ def _filters() -> Iterator[tuple[str, Callable[..., Any]]]:
         alike,
         brief,
         many,
-        said,
+        in_one_line,
         short,
         shown,
         size,

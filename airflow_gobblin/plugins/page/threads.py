@@ -122,7 +122,7 @@ class Threads:
                 result = context.run(work)
             except BaseException as raised:
                 error = raised
-            _tell(loop, lambda: self._ended(key, lane, answer, result, error))
+            _call_in(loop, lambda: self._ended(key, lane, answer, result, error))
 
         # A daemon: a hanging one doesn't keep the API server from stopping.
         Thread(target=run, name=f"gobblin page: {key}", daemon=True).start()
@@ -153,6 +153,6 @@ class Threads:
             self._lanes.pop(key, None)
 
 
-def _tell(loop: AbstractEventLoop, what: Callable[[], None]) -> None:
+def _call_in(loop: AbstractEventLoop, what: Callable[[], None]) -> None:
     with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
         loop.call_soon_threadsafe(what)

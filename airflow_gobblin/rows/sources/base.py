@@ -267,10 +267,10 @@ class CheckableSource(Source, Protocol):
 
 
 @runtime_checkable
-class ToldSource(Source, Protocol):
+class InformedSource(Source, Protocol):
     """A source that wants to be told how far a dataset is published, for people who look there. It never reads it back."""
 
-    def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
+    def inform(self, urn: str, watermark: Watermark, connections: Connections) -> None:
         """Tell how far a dataset is published. It may be told the same again, or never.
 
         :raises SourceError: the source can't be reached.

@@ -107,7 +107,7 @@ class Uploads(Protocol):
         :raises FileExistsError: an object exists there.
         """
 
-    def stands(self, target: str, upload: Upload) -> bool:
+    def can_complete(self, target: str, upload: Upload) -> bool:
         """Return whether an upload can still be completed: it is open, with all of its parts as they were sent."""
 
     def complete(self, target: str, upload: Upload) -> None:
@@ -531,8 +531,8 @@ class _ListedUploads:
         )
         self.abort, self.open_below = uploads.abort, uploads.open_below
 
-    def stands(self, target: str, upload: Upload) -> bool:
-        return (target, upload.id) in self._open or self._uploads.stands(target, upload)
+    def can_complete(self, target: str, upload: Upload) -> bool:
+        return (target, upload.id) in self._open or self._uploads.can_complete(target, upload)
 
 
 def contained(path: str) -> str:

@@ -181,7 +181,7 @@ class S3Uploads:
                 self.abort(target, upload)
             raise
 
-    def stands(self, target: str, upload: Upload) -> bool:
+    def can_complete(self, target: str, upload: Upload) -> bool:
         found = self.sent(target, upload.id)
         return found is not None and tuple(found.values()) == upload.etags
 

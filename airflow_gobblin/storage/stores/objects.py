@@ -81,14 +81,14 @@ class ObjectStore:
                 errors.append(error)
                 if answer.final and len(errors) == 1 and not answer.expired:
                     raise self._error("write", key, error, StoreError) from error
-                if self._stands(key):
+                if self._exists(key):
                     return False
                 if pause is None or answer.final:
                     break
                 time.sleep(pause)
         raise self._error("write", key, errors[-1], UnknownOutcomeError) from errors[-1]
 
-    def _stands(self, key: str) -> bool:
+    def _exists(self, key: str) -> bool:
         try:
             self._read(self._filesystem(), key)
         except Exception:  # absent, or again no answer: nothing is known
@@ -187,7 +187,7 @@ class ObjectStore:
         return kind(
             operation=operation,
             subject=f"record {key!r} in {self.name}",
-            cause=f"{answer.told}{type(error).__name__}: {words}",
+            cause=f"{answer.in_short}{type(error).__name__}: {words}",
             hint=answer.hint(operation, self._bucket),
             remedy=Remedy.REPEAT,
         )
@@ -255,7 +255,7 @@ class _Answer:
         return self.code in _EXPIRED
 
     @property
-    def told(self) -> str:
+    def in_short(self) -> str:
         """Status and code in short, if the error's own text lacks them."""
         words = " ".join(str(word) for word in (self.status, self.code) if word)
         return f"{words}, " if words else ""

@@ -105,7 +105,7 @@ class OpenDeltaTable:
             id=str(table.metadata().id),
             owner=self._owner(configuration),
             mark=mark,
-            stands=not self._restored_since(table, since),
+            in_history=not self._restored_since(table, since),
             form=_form(table),
             location=self._record.location,
             schema=_arrow(table),
@@ -459,7 +459,7 @@ class OpenDeltaTable:
         properties = CommitProperties(
             max_commit_retries=0,
             app_transactions=[Transaction(name, value) for name, value in _transactions(owner, mark, at.version)],
-            custom_metadata={"gobblin": _told(owner, mark)},
+            custom_metadata={"gobblin": _shown_mark(owner, mark)},
         )
         # On a handle of its own: what was looked at isn't changed by it.
         table = DeltaTable(at.table.table_uri, version=at.version, storage_options=self._options)
@@ -672,7 +672,7 @@ def _owner_text(owner: Owner) -> str:
     return json.dumps([owner.journal, owner.ingestion, owner.urn])
 
 
-def _told(owner: Owner, mark: Mark) -> dict[str, Any]:
+def _shown_mark(owner: Owner, mark: Mark) -> dict[str, Any]:
     """Return what the table's history tells people of a commit."""
     return {"ingestion": owner.ingestion, "urn": owner.urn, "slot": mark.slot, "token": mark.token, "done": mark.done}
 
@@ -680,7 +680,7 @@ def _told(owner: Owner, mark: Mark) -> dict[str, Any]:
 def _commit_info(
     operation: str, parameters: Mapping[str, Any] | None = None, owner: Owner | None = None, mark: Mark | None = None
 ) -> dict[str, Any]:
-    told = {"gobblin": _told(owner, mark)} if owner is not None and mark is not None else {}
+    told = {"gobblin": _shown_mark(owner, mark)} if owner is not None and mark is not None else {}
     # The id tells an entry of this call from that of another with the same content.
     info = {"timestamp": _now(), "operation": operation, "operationParameters": dict(parameters or {})}
     return {**info, "engineInfo": "airflow-gobblin", "txnId": str(uuid.uuid4()), **told}

@@ -351,7 +351,7 @@ class OpenPostgresTable:
         return kind(
             operation=operation,
             subject=self._table.name,
-            cause=self._redactor.brief(_said(error)),
+            cause=self._redactor.brief(_one_line(error)),
             hint=hint or None,
         )
 
@@ -710,6 +710,6 @@ def _newer(order: Sequence[str]) -> str:
     return f"({newer} OR ({new} IS NOT DISTINCT FROM {old} AND {_newer(order[1:])}))"
 
 
-def _said(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Return what the server or the driver said, in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

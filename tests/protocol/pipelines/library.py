@@ -209,8 +209,8 @@ class Translation:
 
     def standing(self, made: Sequence[Seal], folds: Mapping[str, Fold[Any]]) -> Sequence[Seal]:
         states = self.states(folds)
-        found = [seals.stands(seal, states) for seal in self.seals(made)]
-        return [seal for seal, stands in zip(made, reversed(found), strict=True) if stands]
+        found = [seals.is_valid(seal, states) for seal in self.seals(made)]
+        return [seal for seal, is_valid in zip(made, reversed(found), strict=True) if is_valid]
 
     def newest_up_to(self, version: int, made: Sequence[Seal], folds: Mapping[str, Fold[Any]]) -> Seal | None:
         found = seals.newest_up_to(at(version), self.seals(made), self.states(folds))

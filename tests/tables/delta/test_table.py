@@ -127,10 +127,10 @@ def test_a_commit_adds_files_and_moves_the_mark(place: Place) -> None:
     assert place.open().look(OWNER) == Look(id="")
     table = place.made()
     empty = table.look(OWNER)
-    assert (empty.owner, empty.mark, empty.stands, empty.schema) == (OWNER, None, True, SCHEMA)
+    assert (empty.owner, empty.mark, empty.in_history, empty.schema) == (OWNER, None, True, SCHEMA)
     file = place.staged(rows(1, 2))
     look = commit(place, 3, file)
-    assert (look.id, look.owner, look.mark, look.stands, look.form) == (empty.id, OWNER, mark(3), True, empty.form)
+    assert (look.id, look.owner, look.mark, look.in_history, look.form) == (empty.id, OWNER, mark(3), True, empty.form)
     assert [row["id"] for row in place.rows()] == [1, 2]
     assert table.count([(TOKEN, "u1"), (TOKEN, "u2")]) == {(TOKEN, "u1"): Count(1, 2)}
     assert table.total() == Count(1, 2)
@@ -228,7 +228,7 @@ def test_a_foreign_commit_is_told_and_a_new_look_commits_on_it(place: Place, act
     with pytest.raises(TableMovedError):
         table.commit(look, adding(file), OWNER, mark(3, "t3"))
     again = table.look(OWNER)
-    assert (again.stands, again.form, again.mark) == (True, first.form, look.mark)
+    assert (again.in_history, again.form, again.mark) == (True, first.form, look.mark)
     table.commit(again, adding(file), OWNER, mark(3, "t3"))
     expected = {"append": [1, 2, 5, 9], "delete": [2, 5], "compact": [1, 2, 3, 5], "vacuum": [2, 5]}[act]
     assert [row["id"] for row in place.rows()] == expected
@@ -239,17 +239,17 @@ def test_a_table_that_was_set_back_does_not_stand_until_its_next_mark(place: Pla
     table = place.made()
     commit(place, 1, place.staged(rows(1)))
     look = table.look(OWNER)
-    assert look.stands
+    assert look.in_history
     place.foreign.restore(0)
     place.foreign.create_checkpoint()
     with pytest.raises(TableMovedError):
         table.commit(look, adding(place.staged(rows(2), "t2")), OWNER, mark(2, "t2"))
     back = table.look(OWNER)
-    assert (back.mark, back.stands) == (mark(1), False)
+    assert (back.mark, back.in_history) == (mark(1), False)
     write_deltalake(place.foreign, rows(9), mode="append")
-    assert not table.look(OWNER).stands
+    assert not table.look(OWNER).in_history
     table.commit(table.look(OWNER), Change(), OWNER, mark(2, done=False))
-    assert table.look(OWNER).stands
+    assert table.look(OWNER).in_history
 
 
 def test_a_table_that_is_dropped_or_made_anew_takes_no_late_commit(disk: Place) -> None:

@@ -189,7 +189,7 @@ class KafkaSource:
         cluster = Cluster(self.conn_id, connections, self.isolation)
         return KafkaReader(cluster, unit, schema, self.values, connections, in_order=request.in_order)
 
-    def tell(self, urn: str, watermark: Watermark, connections: Connections) -> None:
+    def inform(self, urn: str, watermark: Watermark, connections: Connections) -> None:
         """Commit the next offsets of a topic to the consumer group, if there is one.
 
         :raises SourceError: they can't be committed.

@@ -87,7 +87,7 @@ __all__ = [
 
 
 class Remedy(StrEnum):
-    """What is to be done again, once the cause of an error is mended. Airflow's edge names the task to clear instead."""
+    """The work to be done again, once the cause of an error is mended. Airflow's edge names the task to clear instead."""
 
     PLAN = "plan"
     EXTRACT = "extract"

@@ -33,8 +33,8 @@ class Ingestion:
     :param max_packs: the maximum number of Spark applications in a run.
     :param max_pack_weight: the maximum weight of a pack, in the weights of work units (bytes, by default); a heavier dataset has
         a pack alone, and datasets that don't fit wait for the next run. `None`: everything planned fits.
-    :param batch: how much has to wait in the source before a run reads it. What is below is held: the run is green, and starts no
-        Spark. Snapshots, backfills and flushes are not held.
+    :param batch: how much has to wait in the source before a run reads it. Less is held: the run is green, and starts no Spark.
+        Snapshots, backfills and flushes are not held.
     :param attempts: the number of runs that fail to finish a slot before its dataset is quarantined.
     :param retention: how long replaced files are kept.
     :param seals: whether runs seal versions for stages that read what they publish: scheduled ones the ends of their data
@@ -106,7 +106,7 @@ class Ingestion:
                     operation="use",
                     subject=f"{name} for dataset {dataset.urn!r} of ingestion {self.name!r}",
                     cause=f"it is the table of dataset {other!r}, too",
-                    hint="Let its name have {dataset}, which stands for the dataset's key.",
+                    hint="Let its name have {dataset}, which represents the dataset's key.",
                 )
 
     @property

@@ -83,7 +83,7 @@ class DatasetLike(Protocol):
 
     @property
     def holds(self) -> Holds:
-        """What its slots hold."""
+        """The kind of content that its slots hold."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class WorkRequest:
 
     :param now: the time of planning, in UTC, by the worker's clock.
     :param end: the end of the run's data interval, exclusive; `None`: up to now.
-    :param policy: the job's policy. What is published whole or not at all can only be planned under `full`.
+    :param policy: the job's policy. Content that is published whole or not at all can only be planned under `full`.
     :param covered: the committed coverage that stays: no unit may cover a part of it.
     :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold anything or not.
     :param whole: whether each unit has to reach its end, because it replaces what is published of its range.
-    :param batch: the bounds below which what waits isn't read yet; `None`: it is read, however little it is.
+    :param batch: the bounds below which waiting content isn't read yet; `None`: it is read, however little it is.
     :param owner: the dataset as a table knows it.
-    :param table: the table that what is live of it is in; `None`: nothing is.
+    :param table: the table that the live part of it is in; `None`: nothing is.
     :param preview: whether the plan is only shown: not even a table is made.
     """
 
@@ -121,7 +121,7 @@ class WorkPlan:
     :param units: iterated once, so there may be more than fit in memory; an error that they raise fails the dataset.
     :param folder: the dataset's folder below the target root.
     :param binding: what only the work itself reads, when it runs and publishes the units.
-    :param schema: the schema to publish, encoded; `None` if what is published has none.
+    :param schema: the schema to publish, encoded; `None` if the published content has none.
     :param planned: the whole range to cover; `None` where slots cover no ranges.
     :param open_end: whether the last unit continues beyond that range to an unknown end.
     :param kept_from: the first position that the source still has.
@@ -155,7 +155,7 @@ class Held(Protocol):
 
 
 class NothingHeld:
-    """What a work holds open of which no plan requires a snapshot: a `Held` with nothing in it."""
+    """The resources held open by a work of which no plan requires a snapshot: a `Held` with nothing in it."""
 
     def of(self, plan: Plan) -> str:
         """Return the empty name."""
@@ -167,7 +167,7 @@ class UnitPart:
     """A part of a unit.
 
     :param number: counted from 0.
-    :param place: what `SplitWork.open_parts` returned to this driver, or to an earlier one whose parts stand.
+    :param place: what `SplitWork.open_parts` returned to this driver, or to an earlier one whose parts are valid.
     """
 
     number: int
@@ -216,7 +216,7 @@ class Work(Protocol):
 
     @property
     def target(self) -> str:
-        """What it publishes to: for files, the root above the datasets' folders."""
+        """The target that it publishes to: for files, the root above the datasets' folders."""
 
     @property
     def workspace(self) -> str:
@@ -267,7 +267,7 @@ class Work(Protocol):
         """Plan the units of a dataset; `None` if there is nothing to do. Nothing is changed, but that a table is
         made where there is none, unless the plan is only shown.
 
-        What waits below the bounds of a batch isn't planned.
+        Content that waits below the bounds of a batch isn't planned.
 
         :param states: the state of every dataset of the job, by URN.
         :param files: the file system below the root that it publishes to.
@@ -301,7 +301,7 @@ class Work(Protocol):
 
 @runtime_checkable
 class OutlinedWork(Protocol):
-    """A work that can tell what its units would do to the target."""
+    """A work that can describe what its units would do to the target."""
 
     def acts(self, unit: WorkUnit) -> Iterator[PlannedAct]:
         """Yield what a unit would do."""
@@ -349,7 +349,7 @@ class JudgedWork(Protocol):
 
 @dataclass(frozen=True)
 class Restore:
-    """What a stage has to take back, because something that it was made from was.
+    """The units that a stage has to take back, because something that it was made from was.
 
     :param units: the units of its oldest version with a parent that is gone, and of all after it.
     :param looked: how far it was looked, by upstream.
@@ -429,9 +429,9 @@ class SplitWork(Protocol):
     """A work that can run a large unit in parts, each in a Spark task of its own.
 
     A driver opens a place for the parts of a unit, has each part run, and once all are done, has them joined, in a task too; at
-    the end it closes the place. The results of parts are kept: if the unit fails, the next driver runs only those that don't
-    stand. All of these may be called again by late and repeated tasks: none of them changes what another one made, as what a
-    part makes is the same each time, or has a name of its own.
+    the end it closes the place. The results of parts are kept: if the unit fails, the next driver runs only those that aren't
+    valid. All of these may be called again by late and repeated tasks: none of them changes what another one made, as the content
+    of a part is the same each time, or has a name of its own.
     """
 
     def parts(self, unit: WorkUnit, plan: Plan) -> int:
@@ -471,7 +471,7 @@ class SplitWork(Protocol):
 
         :param place: the place of the parts; empty if none was opened.
         :param parts: the results of the parts, also of those that failed.
-        :param result: the unit's, which counts. What it names stays; if it failed, so do the parts, for the next driver.
+        :param result: the unit's, which counts. Files that it names stay; if it failed, so do the parts, for the next driver.
         """
 
 
@@ -489,7 +489,7 @@ class ReusingWork(Protocol):
         """
 
     def guids(self, plan: Plan, unit: WorkUnit) -> Mapping[str, bytes]:
-        """Return what tells whether another file is the same, for each one that a unit may take, by its path in the dataset."""
+        """Return what shows whether another file is the same, for each one that a unit may take, by its path in the dataset."""
 
 
 @runtime_checkable
@@ -509,12 +509,12 @@ class VerifiedWork(Protocol):
 
 @runtime_checkable
 class InformingWork(Protocol):
-    """A work whose source is told how far a dataset is published."""
+    """A work whose source is informed of how far a dataset is published."""
 
     def inform(self, urn: str, watermark: Watermark, connections: Connections) -> None:
-        """Tell it. Nothing rests on that.
+        """Inform it. Nothing rests on that.
 
-        :raises GobblinError: it can't be told.
+        :raises GobblinError: it can't be informed.
         """
 
 
@@ -575,7 +575,7 @@ class SealingJob(Protocol):
 
 @runtime_checkable
 class FileEvents(Protocol):
-    """A job whose events tell of each file, too, if its author wants it."""
+    """A job whose events report each file, too, if its author wants it."""
 
     @property
     def file_events(self) -> bool:

@@ -29,7 +29,7 @@ _TARGETS = (*OBJECT_SCHEMES, *HDFS_SCHEMES)
 
 @dataclass(frozen=True)
 class Mirror:
-    """One named job that makes a target tree equal to a source tree, one file set at a time, as far as its options say.
+    """One named job that makes a target tree equal to a source tree, one file set at a time, as far as its options require.
 
     :param name: the name of its journal: mandatory, permanent, never derived from the id of a DAG or group.
     :param source: the tree to copy: an absolute path, `file:///…`, `s3://[connection@]bucket/prefix` (also `gs://`, `abfs://`),
@@ -53,7 +53,7 @@ class Mirror:
         system or bucket. By default the target.
     :param checksums: whether the SHA-256 of each file is taken when it is copied.
     :param bandwidth: the most bytes a second that a run reads, in planning and, shared evenly, in the tasks that may run at once.
-        `None`: no limit. What a store copies by itself isn't counted.
+        `None`: no limit. Copies that a store makes by itself aren't counted.
     :param split_above: files of more bytes, at least 16 MiB, are copied in equal parts of at most that size, each by a Spark task
         of its own, and joined in staging. `None`: each file is copied by one task.
     :param convert: what becomes of the files on the way, one after another: `(Gunzip(), Zstd())`. A converted file has the time

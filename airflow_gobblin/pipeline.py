@@ -101,7 +101,7 @@ def _sources(
     found = [(one, sources.get(one.ingestion, one.upstream.reach)) for one in inputs]
     for (one, through), (other, also) in combinations(found, 2):
         if one.upstream == other.upstream:
-            continue  # channels of a stage: one look at it tells what both have
+            continue  # channels of a stage: one look at it shows what both have
         compared = one.upstream.reach & other.upstream.reach if one.required and other.required else frozenset[str]()
         for dataset in sorted((through & also) - compared):
             cause = (

@@ -44,7 +44,7 @@ REDACTED = "***"
 SHORTEST = 4
 """The minimum length of a secret that can be distinguished from other text; see `WITHHELD` for texts with shorter ones."""
 WITHHELD = (
-    f"[withheld, since it may show a secret of fewer than {SHORTEST} characters, which can't be told from other words; "
+    f"[withheld, since it may show a secret of fewer than {SHORTEST} characters, which can't be distinguished from other words; "
     "give the connection a longer one to see such messages]"
 )
 MOST_CHARACTERS = 1_000_000
@@ -107,13 +107,13 @@ class Redactor:
 
         For an interrupt only messages count: it must remain one, even if its class or a frame is named like a password.
         """
-        told = (
+        printed = (
             "".join(traceback.TracebackException.from_exception(error).format())
             if isinstance(error, Exception)
-            else "\n".join(str(said) for one in _chain(error) for said in (one, *getattr(one, "__notes__", ())))
+            else "\n".join(str(part) for one in _chain(error) for part in (one, *getattr(one, "__notes__", ())))
         )
         values = " ".join(repr(one.args) for one in _chain(error))
-        return any(self.redact(text) != text.encode(errors="replace").decode() for text in (told, values))
+        return any(self.redact(text) != text.encode(errors="replace").decode() for text in (printed, values))
 
     def without_secrets(
         self, error: X, operation: str, subject: str, instead: type[GobblinError] = GobblinError
@@ -491,7 +491,7 @@ def _run(kind: str, chars: list[str]) -> str:
         others = "|".join(way for char in _QUOTES for way in _escapes(char))
         return f"(?:{escaped}|{others}|[{re.escape(_QUOTES)}]){{1,{64 * len(chars)}}}"
     exact = "".join(map(_char, chars))
-    # What can't be encoded becomes one replacement mark per character or per byte.
+    # Characters that can't be encoded become one replacement mark per character or per byte.
     return exact if kind == "ASCII" else rf"(?:{exact}|[?\ufffd]{{{len(chars)},{4 * len(chars)}}})"
 
 

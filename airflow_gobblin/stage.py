@@ -73,7 +73,7 @@ class Stage:
 
     @property
     def output(self) -> Output:
-        """What it publishes, as other stages read it."""
+        """Its output, as other stages read it."""
         return Output(self.name, self.name)
 
     def __getitem__(self, channel: str) -> Output:
@@ -138,7 +138,7 @@ def _each(read: Readable | tuple[Readable, ...]) -> tuple[Readable, ...]:
 
 @dataclass(frozen=True)
 class StageJob:
-    """A stage as a job of its pipeline, which says where its inputs' journals are, and its own.
+    """A stage as a job of its pipeline, which records where its inputs' journals are, and its own.
 
     :raises ConfigurationError: a number is too small.
     """

@@ -1,5 +1,5 @@
-"""Mirror the files of an installed package, Airflow's own by default, into a folder: what is new is copied, what has changed is
-replaced, what is gone is deleted.
+"""Mirror the files of an installed package, Airflow's own by default, into a folder: new files are copied, changed ones are
+replaced, and those that are gone are deleted.
 
 It needs a connection `spark_default` (Spark), for example from the environment:
 

@@ -35,12 +35,12 @@ class Crash(BaseException):
 
 
 def died(*_: object, **__: object) -> None:
-    """What takes the place of a call at which the process dies."""
+    """Take the place of a call at which the process dies."""
     raise Crash
 
 
 class Fault(StrEnum):
-    """What can happen to a call."""
+    """A fault that can happen to a call."""
 
     CRASH_BEFORE = "crash before"
     CRASH_AFTER = "crash after"
@@ -52,13 +52,13 @@ class Fault(StrEnum):
     """A part of it is done, then the process dies."""
     NO_SPACE = "no space"
     POWER_LOSS = "power loss"
-    """The process dies before it, and what was not synced is dropped."""
+    """The process dies before it, and everything that was not synced is dropped."""
     PARTIAL_POWER_LOSS = "partial power loss"
     """The same, but a part of what was not synced has reached the disk by chance."""
 
 
 class Effect(StrEnum):
-    """What a call does, which determines what can happen to it."""
+    """The effect of a call, which determines what can happen to it."""
 
     READ = "read"
     CHANGE = "change"
@@ -92,7 +92,7 @@ class Call(NamedTuple):
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What can happen to it."""
+        """The faults that can happen to it."""
         return (*APPLICABLE[self.effect], *((Fault.TORN,) if self.tearable else ()))
 
 
@@ -273,13 +273,13 @@ class Medium(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def content(self, path: str) -> int:
-        """What identifies a file's content, whatever names it has."""
+        """The identity of a file's content, whatever names it has."""
 
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with all its content; harmless if it doesn't exist."""
 
     def keep(self, path: str) -> Any:
-        """What must be put back if a removed name comes back."""
+        """The things to put back if a removed name comes back."""
 
     def kept(self, path: str) -> int:
         """How many names a file has only because it is kept."""

@@ -2,8 +2,9 @@
 
     $ .venv/bin/python -m tests.golden_records
 
-writes those that are missing. A record is made from the type hints of its class, each field filled; what a class refuses has a
-sample of its own below. While nothing is released, a changed encoding needs no new version: name the kinds to write them again.
+writes those that are missing. A record is made from the type hints of its class, each field filled; one that its class refuses
+has a sample of its own below. While nothing is released, a changed encoding needs no new version: name the kinds to write them
+again.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ SAMPLES: dict[Any, Any] = {
     Range: Range(LongWatermark(3), LongWatermark(7)),
     SqlSource: SqlSource("shop_db", (ORDERS, SqlTable("customers", ExtractKind.SNAPSHOT_ONLY))),
 }
-"""What can't be made of type hints alone."""
+"""Values that can't be made of type hints alone."""
 
 
 def kinds() -> dict[str, type[Any]]:

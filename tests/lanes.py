@@ -39,7 +39,7 @@ LANES: Mapping[str, Sequence[str]] = {
     "computing": ["tests", *(f"--ignore=tests/{folder}" for folders in FOLDERS.values() for folder in folders)],
 }
 NICE: Mapping[str, int] = {"services": 1, "computing": 5}
-"""How far lanes stand back where several want a core. Those that wait most don't: they would be the last to end."""
+"""How far lanes give way where several want a core. Those that wait most don't: they would be the last to end."""
 MEMORY = "/dev/shm"
 IN_MEMORY = frozenset(["airflow", "spark", "computing"])
 """The lanes whose files are in memory, if there is plenty: they would take a fifth more CPU time on a disk, and wait for it. The
@@ -149,7 +149,7 @@ def _place(name: str) -> dict[str, str]:
 
 
 def _options(name: str) -> list[str]:
-    """What a lane has of its own: a cache, and an end of what hangs, with the stacks of all threads."""
+    """A lane's own options: a cache, and an end of what hangs, with the stacks of all threads."""
     settings = {
         "cache_dir": f".build/pytest-{name}",
         "faulthandler_timeout": STUCK_SECONDS,

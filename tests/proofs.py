@@ -1,4 +1,4 @@
-"""What the long proofs tried, reported as they run, and kept on a page: `make proofs` writes `tests/benchmarks/proofs.md`.
+"""Reports of what the long proofs tried, made as they run, and kept on a page: `make proofs` writes `tests/benchmarks/proofs.md`.
 
 The proofs are played in parts, one after the other, each in a process of pytest; `make proofs PART=matrix` plays one of them.
 """
@@ -69,7 +69,7 @@ TWO_AT_ONCE = frozenset(["mirrors", "mirror-acts", "tables"])
 MOST_SECONDS = 7200
 """A proof that runs for so long fails: on a busy machine it takes several times as long as on a free one."""
 UNKNOWN, CHANGES = "unknown", " and changes"
-"""What stands for the commit outside of a checkout, and what is added to it where there are further changes."""
+"""The name of the commit outside of a checkout, and the addition to a name where there are further changes."""
 _FRESH = range(1_000_000, 1_000_000_000)
 """The range of fresh seeds: beyond those that are played each time."""
 
@@ -217,15 +217,15 @@ class Page:
         """The page with a run in the place of the one of the same part."""
         return replace(self, runs=[*(r for r in self.runs if r.part != run.part), run])
 
-    def begun(self, run: PartRun, standing: Sequence[Proof] = ()) -> Page:
+    def begun(self, run: PartRun, valid: Sequence[Proof] = ()) -> Page:
         """The page when a part begins: without its proofs, lest one stay that breaks now or whose test is gone.
 
-        :param standing: those that stay, as they aren't played again.
+        :param valid: those that stay, as they aren't played again.
         """
-        kept = [p for p in self.proofs if p.part not in (run.part, "") or p in standing]
+        kept = [p for p in self.proofs if p.part not in (run.part, "") or p in valid]
         return Page([r for r in self.runs if r.part in PARTS], kept).with_run(run)
 
-    def standing(self, run: PartRun) -> Sequence[Proof]:
+    def valid_proofs(self, run: PartRun) -> Sequence[Proof]:
         """The proofs of a run's part that held on its commit, if that is all that they ran on."""
         is_exact = run.commit != UNKNOWN and not run.commit.endswith(CHANGES)
         return [p for p in self.proofs if is_exact and (p.part, p.commit) == (run.part, run.commit)]
@@ -316,13 +316,13 @@ def proved(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -
     found: list[Proof] = []
     commit()  # the code as it is now, before the proof runs
 
-    def tell(what: str, figures: str, seeds: str, *, details: Sequence[str] = ()) -> None:
+    def report(what: str, figures: str, seeds: str, *, details: Sequence[str] = ()) -> None:
         proof = proof_of(what, figures, seeds, time.monotonic() - started, request.node.nodeid)
         with capsys.disabled():
             print(f"\n{what}: {figures}; {seeds}; in {proof.seconds:.0f} s", *details, sep="\n  ")
         found.append(proof)
 
-    yield tell
+    yield report
     if (page := os.environ.get(PAGE)) and request.node.stash.get(_HELD, False):
         for proof in found:
             keep(partial(Page.with_proof, proof=proof), ROOT / page)
@@ -336,15 +336,15 @@ def play(part: str, path: Path, *, rest: bool = False) -> bool:
     """
     run = PartRun(part, f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit(), machine())
     before = page_in(path)
-    standing = before.standing(run) if rest else []
-    run = before.going_on(run) if standing else run
-    keep(lambda page: page.begun(run, standing), path)
+    valid = before.valid_proofs(run) if rest else []
+    run = before.going_on(run) if valid else run
+    keep(lambda page: page.begun(run, valid), path)
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-m", "not other_size", *PARTS[part]]
-    command += [f"--deselect={proof.test}" for proof in standing]
+    command += [f"--deselect={proof.test}" for proof in valid]
     command += ["-n", "2", "--dist", "worksteal"] if part in TWO_AT_ONCE else []
     code = subprocess.run(command, cwd=ROOT, env={**os.environ, PAGE: str(path)}, check=False).returncode
-    held = code == 0 or (bool(standing) and code == pytest.ExitCode.NO_TESTS_COLLECTED)
+    held = code == 0 or (bool(valid) and code == pytest.ExitCode.NO_TESTS_COLLECTED)
     minutes = round(run.minutes + (time.monotonic() - started) / 60, 1)
     ended = replace(run, minutes=minutes, result="all held" if held else "FAILED")
     keep(lambda page: page.with_run(ended), path)

@@ -78,18 +78,18 @@ def test_an_error_of_planning_holds_no_secret(
     if where == "datasets":
         with pytest.raises(SourceError) as caught:
             create_work_units(opened, RunRequest("one"))
-        told = str(caught.value)
+        text = str(caught.value)
         assert caught.value.__cause__ is None
         assert caught.value.__suppress_context__
     else:
         plan = create_work_units(opened, RunRequest("one"))
-        told = plan.notes[0].detail
+        text = plan.notes[0].detail
         assert [d.urn for p in plan.packs for d in p.datasets] == ["b"]
         kept = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert kept
         assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
-    assert "***" in told
-    assert SECRET not in told + caplog.text
+    assert "***" in text
+    assert SECRET not in text + caplog.text
 
 
 @record("test.leaky_check")
@@ -122,26 +122,26 @@ class Stop(BaseException):
     """An end that is no `Exception`, as an author's code may have."""
 
 
-def chained(told: str) -> Exception:
+def chained(text: str) -> Exception:
     error = KeyError("chained")
-    error.__cause__ = OSError(told)
+    error.__cause__ = OSError(text)
     return error
 
 
-def in_context(told: str) -> Exception:
+def in_context(text: str) -> Exception:
     error = KeyError("in context")
-    error.__context__ = OSError(told)
+    error.__context__ = OSError(text)
     return error
 
 
-def noted(told: str) -> Exception:
+def noted(text: str) -> Exception:
     error = KeyError("noted")
-    error.add_note(told)
+    error.add_note(text)
     return error
 
 
-def ours(told: str) -> Exception:
-    return SourceError(operation=told, subject=told, cause=OSError(told), hint=told)
+def ours(text: str) -> Exception:
+    return SourceError(operation=text, subject=text, cause=OSError(text), hint=text)
 
 
 WAYS: dict[str, Callable[[str], BaseException]] = {
@@ -152,7 +152,7 @@ WAYS: dict[str, Callable[[str], BaseException]] = {
     "cause": chained,
     "context": in_context,
     "note": noted,
-    "group": lambda told: BaseExceptionGroup("many", [Stop(told)]),
+    "group": lambda text: BaseExceptionGroup("many", [Stop(text)]),
     "ours": ours,
 }
 """The ways of a secret: by name, a function that makes an error with a text."""

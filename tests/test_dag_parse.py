@@ -1,4 +1,4 @@
-"""What parsing a DAG file costs: nothing heavy is loaded, and nothing is opened or connected to."""
+"""The cost of parsing a DAG file: nothing heavy is loaded, and nothing is opened or connected to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.services.environment import ROOT
 
 pytestmark = pytest.mark.slow
 
-# What Airflow and the Spark provider load by themselves is loaded first, and not counted; each file has a process of its own.
+# Modules that Airflow and the Spark provider load by themselves are loaded first, and not counted; each file has its own process.
 PARSE = """
 import json, os, runpy, sys
 from airflow.sdk import DAG, AssetAlias, BaseHook, BaseOperator, TaskGroup, conf, task_group
@@ -93,7 +93,7 @@ def test_parsing_a_dag_file_loads_nothing_heavy_and_touches_nothing() -> None:
 
 def test_parsing_takes_less_than_300_ms_beyond_airflows_own() -> None:
     seconds: list[float] = []
-    while not any(took < 0.3 for took in seconds):  # what else this machine does only ever adds to it
+    while not any(took < 0.3 for took in seconds):  # other work of this machine only ever adds to it
         assert len(seconds) < 10, seconds
         took, loaded = parsed_large()
         assert loaded == "[]"

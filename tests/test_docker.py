@@ -48,7 +48,7 @@ CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "service_healthy": lambda service: "healthcheck" in service,
     "service_completed_successfully": lambda service: service["restart"].startswith("on-failure"),
 }
-# What the Compose Specification lets a service have, as far as it is used here.
+# The keys that the Compose Specification lets a service have, as far as they are used here.
 OF_A_SERVICE = {
     "build", "command", "depends_on", "environment", "healthcheck", "hostname", "image", "ports", "restart", "volumes",
 }  # fmt: skip
@@ -111,7 +111,7 @@ def test_no_two_services_take_one_port_and_none_is_open_to_other_machines() -> N
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_each_variable_has_one_default_which_is_no_secret_and_is_told() -> None:
+def test_each_variable_has_one_default_which_is_no_secret_and_is_described() -> None:
     found = set(VARIABLE.findall((DOCKER / "compose.yaml").read_text()))
     assert max(Counter(name for name, _ in found).values()) == 1
     for name, default in found:
@@ -136,7 +136,7 @@ def test_what_services_call_each_other_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SERVICES if name.startswith("airflow-")])
-def test_airflow_knows_what_its_services_are_told(name: str) -> None:
+def test_airflow_knows_the_commands_of_its_services(name: str) -> None:
     parser = get_parser()
     commands = [SERVICES[name]["command"]]
     check = SERVICES[name].get("healthcheck", {"test": []})["test"][1:]
@@ -165,12 +165,12 @@ def test_the_entry_point_finds_spark_and_java(tmp_path: Path) -> None:
     entry = DOCKER / "airflow" / "entrypoint.sh"
     java = Path(os.environ["JAVA_HOME"]) / "bin"
     environment = {"PATH": f"{Path(sys.executable).parent}:{java}:/usr/bin:/bin"}
-    told = [
+    words = [
         "sh",
         "-c",
         'echo "$SPARK_HOME"; "$JAVA_HOME/bin/java" -version; command -v spark-class; ls "$SPARK_HOME/jars" | wc -l',
     ]
-    done = subprocess.run([entry, *told], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run([entry, *words], capture_output=True, text=True, check=True, env=environment)
     home, spark_class, jars = done.stdout.splitlines()
     assert Path(home).name == "pyspark"
     assert spark_class == f"{home}/bin/spark-class"
@@ -285,7 +285,7 @@ def test_the_shop_is_ingested(
 
 
 def dag_file(path: Path) -> dict[str, Any]:
-    """What a DAG file defines."""
+    """The names that a DAG file defines."""
     specification = importlib.util.spec_from_file_location(f"docker_{path.stem}", path)
     assert specification is not None
     assert specification.loader is not None

@@ -159,7 +159,7 @@ def test_a_chain_of_stages(tmp_path: Path) -> None:
 
 
 def test_commands_are_known_as_they_are_written() -> None:
-    """To Airflow's own parser; what they do is tested beside their subject."""
+    """To Airflow's own parser; their effects are tested beside their subject."""
     parser = get_parser()
     written = [words for page in PAGES for words in commands(page) if words[0] == "airflow"]
     assert len(written) > 20

@@ -51,7 +51,7 @@ def test_it_names_operation_subject_cause_and_hint(cls: type[GobblinError]) -> N
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_it_says_whether_a_retry_may_heal_it(cls: type[GobblinError]) -> None:
+def test_it_states_whether_a_retry_may_heal_it(cls: type[GobblinError]) -> None:
     assert cls.retryable == (cls.__name__ in HEALING)
 
 
@@ -61,17 +61,17 @@ def test_an_unknown_outcome_is_a_store_error_and_a_conflict_is_final() -> None:
 
 
 @pytest.mark.parametrize("cause", [None, "it is gone", KeyError("name"), OSError(28, "No space left")])
-def test_it_tells_the_same_in_another_process(cause: str | BaseException | None) -> None:
+def test_it_is_the_same_in_another_process(cause: str | BaseException | None) -> None:
     remedy = Remedy.REPEAT
     error = StoreError(operation="write", subject="record 'a'", cause=cause, hint="Make room.", remedy=remedy)
     found = pickle.loads(pickle.dumps(error))
     assert type(found) is StoreError
     assert str(found) == str(error)
-    told = (found.operation, found.subject, found.hint, found.remedy)
-    assert told == ("write", "record 'a'", "Make room.", Remedy.REPEAT)
+    parts = (found.operation, found.subject, found.hint, found.remedy)
+    assert parts == ("write", "record 'a'", "Make room.", Remedy.REPEAT)
 
 
-def test_a_cause_is_told_with_its_class() -> None:
+def test_a_cause_is_shown_with_its_class() -> None:
     inner = StoreError(operation="read", subject="record 'a'", cause="the disk is gone")
     outer = GobblinError(operation="plan", subject="dataset 'b'", cause=inner)
     assert str(outer) == "can't plan dataset 'b': StoreError: can't read record 'a': the disk is gone"

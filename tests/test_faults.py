@@ -1,4 +1,4 @@
-"""What survives a power failure, as the tests' own `Disk` has it."""
+"""Survival of a power failure, as the tests' own `Disk` has it."""
 
 from __future__ import annotations
 

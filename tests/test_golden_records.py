@@ -1,4 +1,4 @@
-"""What is written today is read later: each kind of record has a golden one, and its encoding changes with its version only."""
+"""Records of today are read later: each kind of record has a golden one, and its encoding changes with its version only."""
 
 from __future__ import annotations
 

@@ -100,18 +100,18 @@ def test_it_is_installed_by_the_lines_of_the_readme(tmp_path: Path) -> None:
     assert run(python, tmp_path, "import airflow_gobblin; print(airflow_gobblin.__file__)").startswith(str(tmp_path))
 
 
-def test_spark_is_whole_in_it_or_the_error_says_how_to_make_it_whole(python: Path, tmp_path: Path) -> None:
+def test_spark_is_whole_in_it_or_the_error_shows_how_to_make_it_whole(python: Path, tmp_path: Path) -> None:
     pins = (ROOT / ".setup" / "pins.txt").read_text()
     (version,), (client,) = (
         re.findall(r"^pyspark==(\S+)", pins, re.MULTILINE),
         re.findall(r"^pyspark-client==\S+", pins, re.MULTILINE),
     )
-    said = run(python, tmp_path, CHECK_SPARK)
-    if said == version:  # pyspark happened to be installed last
+    output = run(python, tmp_path, CHECK_SPARK)
+    if output == version:  # pyspark happened to be installed last
         install(python, client, dependencies=False, again=True)
-        said = run(python, tmp_path, CHECK_SPARK)
-    assert "was overwritten by pyspark-client" in said
-    (wanted,) = re.findall(r"Install pyspark last: pip install --force-reinstall --no-deps '(\S+)'", said)
+        output = run(python, tmp_path, CHECK_SPARK)
+    assert "was overwritten by pyspark-client" in output
+    (wanted,) = re.findall(r"Install pyspark last: pip install --force-reinstall --no-deps '(\S+)'", output)
     assert wanted == f"pyspark=={version}"
     install(python, wanted, dependencies=False, again=True)
     assert run(python, tmp_path, CHECK_SPARK) == version

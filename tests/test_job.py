@@ -1,4 +1,4 @@
-"""What every job has to be, whatever its work is."""
+"""The rules that every job keeps, whatever its work is."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_it():
 
 
 @pytest.mark.slow
-def test_what_is_said_after_the_end_is_not_counted(tmp_path: Path) -> None:
+def test_what_is_printed_after_the_end_is_not_counted(tmp_path: Path) -> None:
     (tmp_path / "test_warning.py").write_text(WARNING)
     lane = lanes._Lane("warning", ["-c", "pyproject.toml", "-s", str(tmp_path)])
     assert lane.wait(time.monotonic() + 120) == 0

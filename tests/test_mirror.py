@@ -1,4 +1,4 @@
-"""A mirror as an author writes it: what can't work is refused when the DAG file is parsed."""
+"""A mirror as an author writes it: anything that can't work is refused when the DAG file is parsed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_options_may_be_given_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({"name": "My Photos"}, r"ingestion name 'My Photos'"),
         ({"source": "photos"}, r"source 'photos' of mirror 'photos': it is not an absolute path"),
@@ -83,8 +83,8 @@ def test_options_may_be_given_by_name() -> None:
         ({"datasets": object()}, r"the class is not registered"),
     ],
 )
-def test_what_cannot_work_is_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_what_cannot_work_is_refused(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         replace(PHOTOS, **options)
 
 

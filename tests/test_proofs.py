@@ -54,7 +54,7 @@ def test_a_part_begins_without_its_proofs_and_those_that_are_in_no_part(tmp_path
     assert [row[0] for row in rows(path)] == ["histories"]
 
 
-def test_the_page_says_when_each_part_ran(tmp_path: Path) -> None:
+def test_the_page_shows_when_each_part_ran(tmp_path: Path) -> None:
     path = tmp_path / "proofs.json"
     run = begin(path, "matrix")
     page = path.with_suffix(".md")
@@ -127,7 +127,7 @@ def test_the_rest_of_a_part_is_without_what_held_on_the_same_commit(
     add(path, replace(held, commit="abc1234"))
     assert proofs.play("it", path, rest=True), "nothing is left to play"
     monkeypatch.setattr(proofs, "commit", lambda: "def5678")
-    assert not proofs.play("it", path, rest=True), "on another commit nothing stands"
+    assert not proofs.play("it", path, rest=True), "on another commit nothing is valid"
 
 
 @pytest.mark.parametrize("commit", [proofs.UNKNOWN, f"abc1234{proofs.CHANGES}", "def5678"])
@@ -136,8 +136,8 @@ def test_a_proof_counts_for_the_rest_only_on_a_commit_without_changes(commit: st
     proof = replace(proof_of("matrix", "9 points", "all", 2.0, MATRIX), commit="abc1234")
     same = replace(proof, test=f"{MATRIX}[same]", commit=commit)
     page = Page([], [proof, same])
-    assert [*page.standing(run)] == ([same] if commit == "def5678" else [])
-    assert page.begun(run, page.standing(run)).proofs == page.standing(run)
+    assert [*page.valid_proofs(run)] == ([same] if commit == "def5678" else [])
+    assert page.begun(run, page.valid_proofs(run)).proofs == page.valid_proofs(run)
     assert page.begun(run).proofs == []
 
 
@@ -204,7 +204,7 @@ def test_an_unknown_part_is_refused() -> None:
 
 
 def test_every_proof_is_in_one_part() -> None:
-    """But for those that `make soak` plays for as long as it is told to."""
+    """But for those that `make soak` plays for as long as it is asked to."""
     files = {
         str(file.relative_to(ROOT))
         for file in (ROOT / "tests").rglob("test_*.py")

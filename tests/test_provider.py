@@ -1,4 +1,4 @@
-"""What Airflow knows of this distribution: metadata, connection types with forms and tests, configuration, asset URIs."""
+"""This distribution as Airflow knows it: metadata, connection types with forms and tests, configuration, asset URIs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_the_metadata_names_is_there(name: str) -> None:
         assert hasattr(importlib.import_module(module), attribute)
 
 
-def test_every_option_is_read_by_the_code_and_told_in_the_docs() -> None:
+def test_every_option_is_read_by_the_code_and_described_in_the_docs() -> None:
     code = "".join(
         path.read_text() for path in (ROOT / "airflow_gobblin").rglob("*.py") if path.stem != "get_provider_info"
     )
@@ -99,13 +99,13 @@ def test_the_forms_ask_for_what_the_hooks_read() -> None:
     assert "extra__gobblin_journal__url" in manager._connection_form_widgets_from_metadata
 
 
-def test_the_button_says_what_is_in_a_journal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_button_shows_what_is_in_a_journal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/journal.db"
     connect(monkeypatch, url)
-    worked, said = Connection.get("shop_journal").test_connection()
+    worked, message = Connection.get("shop_journal").test_connection()
     assert worked
-    assert said.startswith(f"There is no journal at {tmp_path}/journal.db yet. It is made by the first run")
-    assert said.endswith("is its disk mounted here?")
+    assert message.startswith(f"There is no journal at {tmp_path}/journal.db yet. It is made by the first run")
+    assert message.endswith("is its disk mounted here?")
     assert not list(tmp_path.iterdir())
 
     Journal.create(url, "shop").store.close()
@@ -117,22 +117,22 @@ def test_the_button_says_what_is_in_a_journal(monkeypatch: pytest.MonkeyPatch, t
     for n in range(12):
         store.put_if_absent(f"shop{n:02}/orders/d/0000000001", b"")
     store.close()
-    worked, said = Connection.get("shop_journal").test_connection()
+    worked, message = Connection.get("shop_journal").test_connection()
     assert worked
-    assert "It holds the ingestions shop00, shop01," in said
-    assert said.endswith("shop09 and 2 more.")
+    assert "It holds the ingestions shop00, shop01," in message
+    assert message.endswith("shop09 and 2 more.")
 
 
-def test_the_button_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    said = {}
+def test_the_button_shows_what_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    messages = {}
     for url in (None, "", "mysql://host/db", f"postgresql://ann:{SECRET.replace('@', '%40')}@host/db", "lake/journal"):
         connect(monkeypatch, url)
-        worked, said[url] = Connection.get("shop_journal").test_connection()
+        worked, messages[url] = Connection.get("shop_journal").test_connection()
         assert not worked
-        assert "ss/w" not in said[url]
-    assert "connection 'shop_journal': it has no URL. Fill in the field 'Journal URL'" in said[None]
-    assert said[""] == said[None]
-    assert "Put it into the field 'Password'" in said[f"postgresql://ann:{SECRET.replace('@', '%40')}@host/db"]
+        assert "ss/w" not in messages[url]
+    assert "connection 'shop_journal': it has no URL. Fill in the field 'Journal URL'" in messages[None]
+    assert messages[""] == messages[None]
+    assert "Put it into the field 'Password'" in messages[f"postgresql://ann:{SECRET.replace('@', '%40')}@host/db"]
     (tmp_path / "journal.db").write_text(
         "no database, but longer than the head of one, which is of a hundred bytes" * 9
     )
@@ -150,9 +150,9 @@ def test_a_journal_by_a_connection_of_our_type(
     login, _, password = credentials.partition(":")
     connect(monkeypatch, f"{head}://{place}", login=login, password=password)
     assert password
-    worked, said = Connection.get("shop_journal").test_connection()
-    assert worked, said
-    assert password not in said.replace(place, "")
+    worked, message = Connection.get("shop_journal").test_connection()
+    assert worked, message
+    assert password not in message.replace(place, "")
     source = SqlSource("db", (SqlTable("orders", ExtractKind.SNAPSHOT_ONLY),))
     opened = open_job(Ingestion("shop", source, ParquetSink(str(tmp_path)), "shop_journal"))
     assert opened.journal.store.name.startswith("postgresql+psycopg://")
@@ -219,7 +219,7 @@ def test_an_asset_of_an_impossible_dataset_is_refused() -> None:
 # The wheel
 
 
-def test_the_wheel_says_that_it_is_typed_and_has_all_that_the_metadata_names(wheel: Path) -> None:
+def test_the_wheel_declares_that_it_is_typed_and_has_all_that_the_metadata_names(wheel: Path) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     assert "airflow_gobblin/py.typed" in held
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "airflow_gobblin").rglob("*.py")}

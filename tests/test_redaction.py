@@ -49,13 +49,13 @@ def pieces_left(text: str, secret: str) -> list[str]:
 def test_every_spelling_is_taken_out_whole(secret: str, spell: Callable[[str], str]) -> None:
     redactor = Redactor([URI.format(quote(secret, safe=""))])
     spelled = spell(secret)
-    told = redactor.redact(SURROUNDINGS.format(spelled))
-    assert told.startswith("before "), told
-    assert told.endswith(" after"), told
-    assert "***" in told
-    around = told.replace(base64.b64encode(b"xxx").decode(), "")
-    assert len(around) <= len(SURROUNDINGS.format(URI.format("***"))) + 30, told
-    assert not pieces_left(told, secret)
+    shown = redactor.redact(SURROUNDINGS.format(spelled))
+    assert shown.startswith("before "), shown
+    assert shown.endswith(" after"), shown
+    assert "***" in shown
+    around = shown.replace(base64.b64encode(b"xxx").decode(), "")
+    assert len(around) <= len(SURROUNDINGS.format(URI.format("***"))) + 30, shown
+    assert not pieces_left(shown, secret)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_of_extras_all_is_secret_that_is_not_known_to_be_shown() -> None:
     found = secrets_of(f"aws://AKIA1234:wJalrXUt@/?__extra__={quote(json.dumps(extra), safe='')}")
     assert found == {"wJalrXUt", "FwoGZXIvYXdz", "unknown-setting", "sv1", key}
     redactor = Redactor(secrets=found - {"sv1"})
-    for told in (key, repr(key), json.dumps(json.dumps(key)), "hkiG9w0BAQEFAASC"):  # whole, or the line that a log has
-        assert "hkiG" not in redactor.redact(told)
-        assert "MIIEv" not in redactor.redact(told)
+    for text in (key, repr(key), json.dumps(json.dumps(key)), "hkiG9w0BAQEFAASC"):  # whole, or the line that a log has
+        assert "hkiG" not in redactor.redact(text)
+        assert "MIIEv" not in redactor.redact(text)
     assert secrets_of("sqlite:////data/shop.db") == secrets_of("postgresql://reader@h/d?sslmode=require") == set()
 
 
@@ -152,13 +152,13 @@ def test_of_a_uri_whose_password_is_not_quoted_no_part_is_shown(form: str, passw
     """A parser of such a URI takes parts of the password for host, port, path, setting or fragment."""
     uri = form.format(password)
     redactor = Redactor([uri])
-    told = [uri, password, quote(password, safe="")]
+    texts = [uri, password, quote(password, safe="")]
     with suppress(ValueError):
         parts = urlsplit(uri)
-        told += [*parts, str(parts.hostname), f"could not translate host name {parts.netloc.rpartition('@')[2]!r}"]
-        told += [str(error) for error in errors_of(lambda: parts.port)]
-    told += [str(error) for error in errors_of(lambda: urlsplit(uri))]
-    left = {text: found for text in told if (found := pieces_left(redactor.redact(text), password))}
+        texts += [*parts, str(parts.hostname), f"could not translate host name {parts.netloc.rpartition('@')[2]!r}"]
+        texts += [str(error) for error in errors_of(lambda: parts.port)]
+    texts += [str(error) for error in errors_of(lambda: urlsplit(uri))]
+    left = {text: found for text in texts if (found := pieces_left(redactor.redact(text), password))}
     assert not left
 
 
@@ -208,10 +208,10 @@ def test_an_error_is_looked_through_with_all_that_led_to_it() -> None:
         assert not redactor.shows_secret(clean)
     plain = SourceError(operation="plan", subject="dataset 'a'", cause=ValueError("no"))
     assert redactor.without_secrets(plain, "open", "it") is plain
-    told = SourceError(operation="plan", subject="dataset 'a'", cause=deep)
-    told.add_note("Before that: canary-9fQ2")
+    with_note = SourceError(operation="plan", subject="dataset 'a'", cause=deep)
+    with_note.add_note("Before that: canary-9fQ2")
     assert (
-        redactor.without_secrets(told, "open", "it").with_notes
+        redactor.without_secrets(with_note, "open", "it").with_notes
         == "can't plan dataset 'a': ValueError: *** Before that: ***"
     )
 
@@ -242,13 +242,13 @@ def test_a_line_that_another_thread_begins_meanwhile_cuts_none() -> None:
     stream = RedactingStream(out, Redactor(secrets=["canary-9fQ2"]))
     begun, go_on = threading.Event(), threading.Event()
 
-    def say() -> None:
+    def begin() -> None:
         stream.write("it is can")
         begun.set()
         assert go_on.wait(10)
         stream.write("ary-9fQ2\n")
 
-    thread = threading.Thread(target=say)
+    thread = threading.Thread(target=begin)
     thread.start()
     assert begun.wait(10)
     stream.write("meanwhile\n")
@@ -342,7 +342,7 @@ def test_a_setting_of_a_secret_is_known_by_its_name(setting: str) -> None:
         "spark.redaction.regex",
     ],
 )
-def test_a_setting_that_says_where_a_secret_is_is_none(setting: str) -> None:
+def test_a_setting_that_names_the_place_of_a_secret_is_none(setting: str) -> None:
     assert not is_sensitive(setting)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.demo.show import say, signs_of_life
+from tests.demo.show import show, signs_of_life
 from tests.services.environment import ROOT
 
 PINS, DEMO_PINS = (ROOT / ".setup" / name for name in ("pins.txt", "pins-demo.txt"))
@@ -108,7 +108,7 @@ def test_a_command_that_prints_nothing_is_seen_to_run(
 
 def test_the_demo_is_seen_to_run(capsys: pytest.CaptureFixture[str]) -> None:
     with signs_of_life(0.02):
-        say("first")
+        show("first")
         deadline = time.monotonic() + 10
         while "…" not in capsys.readouterr().out and time.monotonic() < deadline:
             time.sleep(0.01)

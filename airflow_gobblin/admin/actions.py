@@ -215,7 +215,7 @@ class Administration:
             operation="release",
             subject=f"slot {slot} of dataset {urn!r}",
             cause=why,
-            hint="Look at it again; what an abandoned slot covered is planned anew by the next run.",
+            hint="Look at it again; the next run plans anew what an abandoned slot covered.",
         )
 
     def pause(self, urn: str, reason: str) -> Slot:
@@ -282,12 +282,12 @@ class Administration:
                 "abandon",
                 urn,
                 "no slot is pending, and no plan is open",
-                "`airflow gobblin pending` shows what is unfinished; what is done is taken back by a rewind.",
+                "`airflow gobblin pending` shows what is unfinished; a rewind takes back what is done.",
             )
         return tokens
 
     def abandon(self, urn: str, reason: str, slot: int | None = None) -> tuple[Slot, ...]:
-        """Abandon the pending slot: what it published is taken back, and its range is open again.
+        """Abandon the pending slot: everything that it published is taken back, and its range is open again.
 
         If nothing is pending, plans that could still be decided are aborted instead.
 
@@ -315,7 +315,7 @@ class Administration:
             operation="abandon",
             subject=f"slot {slot} of dataset {urn!r}" if slot else f"the open plans of dataset {urn!r}",
             cause="it was finished in this moment" if slot else "one of them was decided in this moment",
-            hint="Look at it again; what is done is taken back by a rewind.",
+            hint="Look at it again; a rewind takes back what is done.",
         )
 
     def _abort_plans(self, urn: str, reason: str) -> tuple[Slot, ...]:
@@ -448,7 +448,7 @@ class Administration:
                 "set the watermark of",
                 urn,
                 f"{_shown(to)} is not ahead of its watermark {_shown(edge)}",
-                f"It only moves on: give a position after that. What is covered can be taken back by a rewind. "
+                f"It only moves on: give a position after that. A rewind can take back what is covered. "
                 f"{_way_back(Range(state.coverage.origin, state.coverage.end or edge))}",
             )
         return Change(Action.SET, history, coverage=state.coverage.filled(Range(edge, to)))
@@ -547,7 +547,7 @@ class Administration:
                 "import",
                 state.urn,
                 f"it has a history of {many(history.state.head, 'slot')}, and its watermark is {_shown(history.state.watermark)}",
-                "Drop the dataset first, if what is imported is to stand in its place; "
+                "Drop the dataset first, if the import is to replace it; "
                 "set-watermark and rewind change one that goes on.",
             )
         if any(unit.files for unit in state.units):
@@ -555,7 +555,7 @@ class Administration:
                 "import",
                 state.urn,
                 "its state names published files, and these can't be taken over",
-                "Import it without them (--without-files): what they cover isn't read again, and readers of this journal don't "
+                "Import it without them (--without-files): their ranges aren't read again, and readers of this journal don't "
                 "see them.",
             )
         return Change(Action.IMPORT, history, coverage=state.covered)
@@ -817,7 +817,7 @@ def _way_back(covered: Range) -> str:
         else f"Give a position from {_shown(covered.low)} to before {_shown(covered.high)}"
     )
     return (
-        f"{back}; what lies before the start is filled by a backfill of that range. To start elsewhere, drop the dataset and "
+        f"{back}; a backfill fills the range before the start. To start elsewhere, drop the dataset and "
         "set its watermark anew."
     )
 

@@ -101,7 +101,7 @@ class ExportedDataset:
                 operation="use",
                 subject=f"the state of dataset {self.urn!r}",
                 cause=finding,
-                hint=f"The least that a state says is {_EXAMPLE}",
+                hint=f"A state has at least {_EXAMPLE}",
             )
 
     @property
@@ -138,7 +138,9 @@ class ExportedDataset:
         return ""
 
 
-NO_UNITS = "its slots hold differences of files, which have no positions, and what the target has is not in the journal"
+NO_UNITS = (
+    "its slots hold differences of files, which have no positions, and the journal doesn't record what the target has"
+)
 """Why a mirror's dataset has no state to take along, to go back to, or to be set."""
 
 

@@ -1,4 +1,4 @@
-"""What `verify` and `audit` find."""
+"""The findings of `verify` and `audit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mirror keeps of a dataset's folder, because it could not be put back: for people, who alone take it away."""
+"""The part of a dataset's folder that a mirror keeps, because it could not be put back: for people, who alone take it away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets in tables: what their journal knows is compared with what their table has."""
+"""Datasets in tables: the knowledge of their journal is compared with what their table has."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class _Known:
 def check_units(
     journal: Journal, files: Files, history: History, connections: GuardedConnections
 ) -> Iterator[FileCheck]:
-    """Compare the live units of a dataset with what its table has of each. What was merged can't be told apart.
+    """Compare the live units of a dataset with what its table has of each. Merged rows can't be distinguished.
 
     :param files: those of the workspace.
     :raises TableError: the table can't be looked at, or is another one.
@@ -116,7 +116,7 @@ def check_units(
         unit, found = history.state.live[ref], counts.get(ref)
         state, detail = FileState.OK, ""
         if ref.slot in known.merged:
-            detail = "its rows were merged, and can't be told apart"
+            detail = "its rows were merged, and can't be distinguished"
         elif found is None:
             state, detail = FileState.MISSING, "nothing there is known to be of it: somebody compacted or deleted it"
         elif found.rows != unit.rows_written:
@@ -187,7 +187,7 @@ def _audit_rows(found: Findings, known: _Known, table: OpenTable) -> Iterator[Au
             yield found.problem("rows", what, ref.slot)
     mixed = [ref for ref, count in counts.items() if count is None]
     if mixed:
-        what = f"{many(len(mixed), 'unit')} can't be told apart in {known.name} any more: somebody compacted or deleted rows"
+        what = f"{many(len(mixed), 'unit')} can't be distinguished in {known.name} any more: somebody compacted or deleted rows"
         if total < written:
             yield found.problem("rows", f"{what}; it has {total:,} rows, and {written:,} were published")
         else:

@@ -593,11 +593,11 @@ def _step_view(step: CommitStep, context: StepContext, tables: bool) -> StepView
     try:
         return StepView(kind, step.subject, step.verify(context))
     except Exception as error:  # an author's step may raise anything, and so may a disk
-        told = context.connections.redactor.brief(f"{type(error).__name__}: {error}")
-        return StepView(kind, step.subject, "unknown", told)
+        text = context.connections.redactor.brief(f"{type(error).__name__}: {error}")
+        return StepView(kind, step.subject, "unknown", text)
 
 
-# What is under way
+# Work under way
 
 
 @dataclass(frozen=True)

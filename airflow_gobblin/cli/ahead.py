@@ -79,7 +79,7 @@ def show_prospects(found: Sequence[tuple[Job, Prospect]], output: str, acts: Act
 
 
 def _report_unplanned(datasets: Iterable[tuple[Job, Prospect, DatasetProspect]]) -> None:
-    """Say on standard error why datasets have no acts."""
+    """Report on standard error why datasets have no acts."""
     for _, _, one in datasets:
         if one.status is not Status.PLANNED:
             sys.stderr.write(f"{shown(one.urn)}: {one.status.value}: {one.detail}\n")

@@ -113,7 +113,7 @@ def _held(journal: Journal, where: Registered) -> dict[str, str]:
     try:
         found = held(journal, open_target(where))
     except (GobblinError, OSError) as error:
-        _report(f"What is held can't be read: {error}")
+        _report(f"The held datasets can't be read: {error}")
         return {}
     return {} if found is None else dict(found.details)
 
@@ -324,7 +324,7 @@ def _table(where: Registered, urn: str) -> TableRecord:
         raise ConfigurationError(
             operation="take over the table of",
             subject=subject,
-            cause="only its DAG says which table that is",
+            cause="only its DAG names that table",
             hint="Name the DAG: --dag-id, instead of --journal, --name and --target.",
         )
     connections = GuardedConnections(AirflowConnections())
@@ -412,7 +412,7 @@ def import_(args: Namespace) -> None:
     for known in states:
         state = replace(known, units=()) if args.without_files else known
         if admin.has_imported(state):
-            _report(f"{shown(state.urn)} is as the file says already")
+            _report(f"{shown(state.urn)} is as in the file already")
         else:
             changes.append(admin.would_import(state))
     carry_out(args, admin, changes, new=True)

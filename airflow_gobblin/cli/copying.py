@@ -41,7 +41,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.workspace.staging import ROOT
 
 _SECONDS = 2.0
-"""How often a line tells of the progress."""
+"""How often a line reports the progress."""
 _CONVERTERS: dict[str, Callable[[], FileConverter]] = {"gunzip": Gunzip, "bunzip2": Bunzip2, "unzstd": Unzstd}
 _COMPRESSORS: dict[str, Callable[..., FileConverter]] = {"gzip": Gzip, "bzip2": Bzip2, "zstd": Zstd}
 """Converters that may have a level."""
@@ -50,7 +50,7 @@ _CHECKS: dict[str, Callable[[Any], FileSetCheck]] = {
     "at_least_bytes": AtLeastBytes,
     "sha256sums": Checksums,
 }
-"""What is checked, by the argument that asks for it."""
+"""The checks, by the argument that asks for each."""
 
 
 @command
@@ -140,7 +140,7 @@ def _place(given: str) -> str:
 
 
 class _Progress:
-    """Tells of the progress on standard error, every few seconds."""
+    """Reports the progress on standard error, every few seconds."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _SECONDS

@@ -114,7 +114,7 @@ URNS = _arg("--urn", action="append", default=[], metavar="URN", help="Only this
 GOBBLIN_KIND = _arg(
     "--kind",
     choices=("long", "multi_long", "timestamp"),
-    help="What watermarks without a kind are to be, as Gobblin's are; with `timestamp`, 20260131120000 is a time, in UTC",
+    help="The kind of watermarks that have none, as Gobblin's; with `timestamp`, 20260131120000 is a time, in UTC",
 )
 LAST_READ = _arg(
     "--last-read",
@@ -171,7 +171,7 @@ def _copy() -> ActionCommand:
             "--existing",
             choices=("fail", "update", "skip"),
             default="fail",
-            help="What to do with files of the target that differ (default: fail)",
+            help="How to treat files of the target that differ (default: fail)",
         ),
         _arg(
             "--delete",
@@ -183,9 +183,9 @@ def _copy() -> ActionCommand:
             "--keep",
             default="",
             metavar="LETTERS",
-            help="What copies keep: t times, p permission, u user, g group, a ACL, x extended attributes …",
+            help="The attributes that copies keep: t times, p permission, u user, g group, a ACL, x extended attributes …",
         ),
-        _arg("--links", choices=("skip", "copy", "follow"), default="skip", help="What to do with symbolic links"),
+        _arg("--links", choices=("skip", "copy", "follow"), default="skip", help="How to treat symbolic links"),
         _arg("--empty-folders", action="store_true", help="Copy folders without files, too"),
         _arg("--checksums", action="store_true", help="Take the SHA-256 of each file"),
         _arg(
@@ -253,7 +253,7 @@ OF_STAGES = (
         "Show a stage and the stages that it is made from: their versions, and how many wait at each input",
     ),
     _of_stage("versions", "List the versions of a stage, the newest first, with what each consumed"),
-    _of_stage("why", "Tell what a stage waits for, or does next, and why it was taken back"),
+    _of_stage("why", "Show what a stage waits for, or does next, and why it was taken back"),
     _of_stage(
         "rewind",
         "Take back all versions of stages and ingestions after one; they are made again",
@@ -262,7 +262,7 @@ OF_STAGES = (
         REASON,
         ARG_YES,
         of=STAGES,
-        more="The stages below follow in their next runs, and are listed. What lies above stays as it is, unless it is named: an "
+        more="The stages below follow in their next runs, and are listed. Those above stay as they are, unless named: an "
         "ingestion goes back to what it had sealed up to that version. The DAGs' next runs make the versions again.",
     ),
 )
@@ -333,20 +333,20 @@ COMMANDS = (
         "flush",
         "Publish what waits for a dataset, or for all, however little it is for a batch: by a run of the DAG",
         SOME_URN,
-        more="It is done when what waits at its start is published.",
+        more="It is done when everything that waits at its start is published.",
     ),
     _action("release", "Let a quarantined dataset be recovered again", URN),
-    _action("abandon", "Give up the pending slot of a dataset: what it published is taken back", URN),
+    _action("abandon", "Give up the pending slot of a dataset: everything that it published is taken back", URN),
     _action(
         "pause",
         "Let nothing new of a dataset be published until it is resumed",
         URN,
-        more="Its watermark stays, and what is decided is still finished.",
+        more="Its watermark stays, and decided slots are still finished.",
     ),
     _action("resume", "Let a paused dataset go on where it stopped", URN),
     _action(
         "drop",
-        "Forget a dataset: what it published is nobody's any more, unless it is deleted",
+        "Forget a dataset: its published data is nobody's any more, unless it is deleted",
         DROPPED,
         ALL,
         DELETE_FILES,

@@ -49,7 +49,7 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
             raise SystemExit(f"Error: {SECRETS.redact(_words(error))}") from None
         except DBAPIError as error:
             cause = _words(error.orig or error).strip().rstrip(".")
-            hint = "Is it up, and migrated? `airflow db check` and `airflow db migrate` tell."
+            hint = "Is it up, and migrated? `airflow db check` and `airflow db migrate` show it."
             raise SystemExit(f"Error: can't ask Airflow's metadata database: {SECRETS.redact(cause)}. {hint}") from None
 
     return run
@@ -79,8 +79,8 @@ def _words(error: BaseException) -> str:
             return f"{what}: {file}"
         case OSError(strerror=str(what)):
             return what
-        case OSError() if (told := _reason_of_system(error)) is not None:
-            return told
+        case OSError() if (reason := _reason_of_system(error)) is not None:
+            return reason
         case json.JSONDecodeError():
             return f"it is no JSON: {error.msg}, in line {error.lineno}, column {error.colno}"
         case UnicodeDecodeError():
@@ -92,7 +92,7 @@ def _words(error: BaseException) -> str:
 
 
 def _reason_of_system(error: BaseException | None) -> str | None:
-    """Return what the system said that led to an error: clients of HTTP wrap it in words for programmers."""
+    """Return the system's message that led to an error: clients of HTTP wrap it in words for programmers."""
     while error is not None:
         error = error.__cause__ or error.__context__
         if isinstance(error, OSError) and error.strerror:

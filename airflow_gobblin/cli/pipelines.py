@@ -65,9 +65,9 @@ def versions(args: Namespace) -> None:
 
 @command
 def why(args: Namespace) -> None:
-    """Say what a stage waits for, and why it was taken back."""
+    """Show what a stage waits for, and why it was taken back."""
     found = stage_view(_journal(args), AirflowConnections())
-    told = {
+    properties = {
         "stage": found.name,
         "version": found.newest,
         "why": found.why,
@@ -79,7 +79,7 @@ def why(args: Namespace) -> None:
             {"slot": one.slot, "at": one.at, "reason": one.reason, "actor": one.actor} for one in found.restores
         ],
     }
-    print_properties(told, args.output)
+    print_properties(properties, args.output)
 
 
 @command
@@ -123,7 +123,7 @@ def _changes(admin: Administration, to: datetime | None) -> tuple[Change, ...]:
 
 
 def _report_following(changes: Sequence[tuple[Administration, Change]]) -> None:
-    """Tell what stages take back by themselves, in the journals of those that are rewound."""
+    """Report what stages take back by themselves, in the journals of those that are rewound."""
     taken: dict[str, set[int]] = {}
     stages: dict[str, DatasetState] = {}
     for admin, change in changes:
@@ -132,8 +132,8 @@ def _report_following(changes: Sequence[tuple[Administration, Change]]) -> None:
         for name in stages_on_record(journal.store):
             stages[dataset_id(name, name)] = Journal(journal.store, name, journal.id).state(name)
     for stage, versions in following(taken, stages).items():
-        told = ", ".join(version.isoformat() for version in versions)
-        sys.stderr.write(f"{stage} follows in its next run: it takes back {many(len(versions), 'version')}, {told}\n")
+        listed = ", ".join(version.isoformat() for version in versions)
+        sys.stderr.write(f"{stage} follows in its next run: it takes back {many(len(versions), 'version')}, {listed}\n")
 
 
 def _journal(args: Namespace) -> Journal:

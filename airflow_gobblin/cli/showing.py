@@ -109,8 +109,8 @@ def one_line(value: Any) -> str:
     if value is None or value == "":
         return ""
     if isinstance(value, Mapping):
-        told = ((name, one_line(one)) for name, one in value.items())
-        return ", ".join(f"{name}: {one}" for name, one in told if one)
+        pairs = ((name, one_line(one)) for name, one in value.items())
+        return ", ".join(f"{name}: {one}" for name, one in pairs if one)
     if isinstance(value, list):
         return ("; " if any(isinstance(one, Mapping) for one in value) else ", ").join(map(one_line, value))
     return shown(str(value))

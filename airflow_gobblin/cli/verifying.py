@@ -140,7 +140,7 @@ class _Compared:
             raise ConfigurationError(
                 operation="verify",
                 subject=f"mirror {where.ingestion!r}",
-                cause="a mirror's target is compared with its source, and only its DAG says what that is",
+                cause="a mirror's target is compared with its source, and only its DAG names that",
                 hint="Name the DAG: --dag-id, instead of --journal, --name and --target.",
             )
         files = open_target(where)
@@ -170,12 +170,12 @@ class _Compared:
             operation="verify",
             subject=f"file set {urn!r}",
             cause="the source has no such file set any more",
-            hint=meant([*self.file_sets], urn, otherwise="What was mirrored of it stays in the target."),
+            hint=meant([*self.file_sets], urn, otherwise="Its mirrored files stay in the target."),
         )
 
 
 def _report_gone(urns: Sequence[str]) -> None:
-    """Say which file sets of the journal the source doesn't have: they are no difference, since no run touches them."""
+    """Report which file sets of the journal the source doesn't have: they are no difference, since no run touches them."""
     if urns:
         sys.stderr.write(
             f"The source has {many(len(urns), 'file set')} no more, and the target keeps them: {_named(urns)}\n"

@@ -170,9 +170,9 @@ class Committer:
         shards: tuple[ShardRef, ...] | None = None
         while True:
             history = self.journal.history(plan.urn)
-            standing = history.by_token(plan.token) or history.answer(plan.run_key)
-            if standing is not None:
-                return self._not_given_up(standing, plan)
+            answering = history.by_token(plan.token) or history.answer(plan.run_key)
+            if answering is not None:
+                return self._not_given_up(answering, plan)
             if self._finish_pending(history, plan.run_key):
                 continue
             check_goes_on(history)
@@ -356,7 +356,7 @@ class Committer:
         try:
             outcome = self._carry_out_all(decision)
             if outcome is None and _has_fences(decision):
-                self.homes.check_here()  # what is missing was taken away only if the target is there, before and after
+                self.homes.check_here()  # a missing file was taken away only if the target is there, before and after
             if outcome is None and decision.staging is not None:
                 self._check_claim(decision)  # nothing locked it: no outcome publishes what is in another one's folder
         except (StepError, RecordError, ClaimError, LostRaceError, OSError) as error:
@@ -464,7 +464,7 @@ class Committer:
     def abandon(self, slot: Slot, run_key: str, actor: str = "", reason: str = "") -> Slot:
         """End a pending slot without publishing it: shut out its steps that have a fence, then put the outcome (rule 15).
 
-        What it leaves is cleaned up later. If an act that is the whole slot is found done, the slot is finished instead.
+        Its leftovers are cleaned up later. If an act that is the whole slot is found done, the slot is finished instead.
 
         :return: the slot with its outcome.
         :raises StepError: a fence can't be set; the slot stays pending.
@@ -483,7 +483,7 @@ class Committer:
         return self.execute(slot, run_key) if outcome is None else replace(slot, outcome=outcome)
 
     def _complete_abandon(self, slot: Slot, run_key: str, error: StepError) -> Outcome | None:
-        """Abandon a slot for whoever began that: a step of it is FENCED, or there is a note of it and a step can't be done.
+        """Abandon a slot, as somebody began to: a step of it is FENCED, or there is a note of it and a step can't be done.
 
         A fence may leave no trace but that something is missing, so that its step is LOST; and a step in CONFLICT may hide it. A
         release since that note means that the slot is to be finished, if it can be.
@@ -494,9 +494,9 @@ class Committer:
         if not _has_fences(decision):
             return None
         notes = self.journal.notes(decision.urn, decision.slot)
-        told = [note for note in notes if note.says in (NoteKind.ABANDONING, NoteKind.RELEASED)]
-        begun = next((note for note in reversed(told) if note.says is NoteKind.ABANDONING), None)
-        if not isinstance(error, StepFencedError) and (begun is None or begun is not told[-1]):
+        relevant = [note for note in notes if note.says in (NoteKind.ABANDONING, NoteKind.RELEASED)]
+        begun = next((note for note in reversed(relevant) if note.says is NoteKind.ABANDONING), None)
+        if not isinstance(error, StepFencedError) and (begun is None or begun is not relevant[-1]):
             return None
         actor, reason = ("", error.text) if begun is None else (begun.actor, begun.detail)
         return self._fence_and_end(slot, run_key, actor, reason)
@@ -528,7 +528,7 @@ class Committer:
         """
         if not _has_fences(decision):
             return True
-        self.homes.check_here()  # what isn't there is consumed only if the target is there, before and after
+        self.homes.check_here()  # a file that isn't there is consumed only if the target is there, before and after
         context = self._context_of(decision, asked=asked)
         for phase in Phase:
             folders: set[str] = set()
@@ -593,12 +593,12 @@ class Committer:
         slot = history.pending
         if slot is None or history.state.quarantined:
             return
-        failures, told = history.state.failures, self._context.connections.redactor.brief(error.text)
+        failures, text = history.state.failures, self._context.connections.redactor.brief(error.text)
         if run_key not in failures:
-            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.FAILED, run_key, now(), told))
+            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.FAILED, run_key, now(), text))
             failures = (*failures, run_key)
         if len(failures) >= self._attempts:
-            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.QUARANTINED, run_key, now(), told))
+            self.journal.put_note(urn, slot.decision.slot, Note(NoteKind.QUARANTINED, run_key, now(), text))
 
 
 def _has_fences(decision: Decision) -> bool:

@@ -366,7 +366,7 @@ class Homes:
             operation="use",
             subject=f"target {self._files.root} of ingestion {self._journal.ingestion!r}",
             cause=f"{what}: on host {socket.gethostname()!r} it is empty, not mounted, not shared, or another target",
-            hint="Mount or restore it: nothing was published here. If what was there is lost for good, drop its datasets, and "
+            hint="Mount or restore it: nothing was published here. If its files are lost for good, drop its datasets, and "
             "the next run publishes them anew.",
             remedy=Remedy.REPEAT,
         )
@@ -384,7 +384,7 @@ class Homes:
             operation="use",
             subject=f"target {self._files.root} for ingestion {self._journal.ingestion!r}",
             cause=f"its datasets are published to {home.target}{by}",
-            hint="Go back to that target. To move: let its runs end, copy all that is below it, `_gobblin` too, and then say "
+            hint="Go back to that target. To move: let its runs end, copy all that is below it, `_gobblin` too, and then run "
             "`airflow gobblin move`. If this is another ingestion, give it a name of its own.",
         )
 

@@ -156,7 +156,7 @@ def check_whole(plan: Plan, history: History, coverage: Coverage) -> None:
             operation="replace",
             subject=f"range {left[0]} of dataset {plan.urn!r}",
             cause="the new units don't reach to its end",
-            hint="What is published stays as it was. See why the source stopped there.",
+            hint="Published data stays as it was. See why the source stopped there.",
             remedy=Remedy.PLAN,
         )
 

@@ -35,7 +35,7 @@ class Sweeper:
     """Removes from an ingestion's staging everything that none of its runs needs any more.
 
     :param claims: the owners of folders below the target root: an upload to another owner's folder is left alone.
-    :param work: the ingestion's, if it is known: of a mirror only this tells which uploads may be its own.
+    :param work: the ingestion's, if it is known: of a mirror only this shows which uploads may be its own.
     :param connections: access to the places of tables' data files.
     """
 

@@ -1,4 +1,4 @@
-"""What a decision takes out of a table without putting anything there: a rewind, a drop, the restore of a stage."""
+"""Decisions that take rows out of a table without putting anything there: a rewind, a drop, the restore of a stage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["DatasetTables", "is_merged"]
 
 
 def is_merged(journal: Journal, decision: Decision) -> bool:
-    """Return whether the rows of a slot were merged into their table: they can't be told apart there."""
+    """Return whether the rows of a slot were merged into their table: they can't be distinguished there."""
     steps = journal.steps(decision, decision.of(Phase.SETTLE))
     return any(isinstance(step, TableCommitStep) and step.merge is not None for step in steps)
 
@@ -75,7 +75,7 @@ class DatasetTables:
             if is_merged(self.journal, history.slot(number).decision):
                 raise self._refused(
                     decision,
-                    f"slot {number} was merged into {table.name}, and what it took the place of is gone",
+                    f"slot {number} was merged into {table.name}, and the rows that it replaced are gone",
                     "Read the range again under another URN, into another table.",
                 )
         target = TableTarget(table, *look.target_at)

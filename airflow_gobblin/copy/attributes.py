@@ -50,7 +50,7 @@ class KeptAttributes:
     def give(self, entry: Entry, target: int | str, **place: Any) -> os.stat_result:
         """Give a file, after its last byte, or a link its attributes.
 
-        :param target: its descriptor; or its name in the folder that `place` tells to the functions of `os`.
+        :param target: its descriptor; or its name in the folder that `place` passes to the functions of `os`.
         :return: the file as it is then.
         :raises ConfigurationError: it can't keep one of them, and has to.
         """
@@ -89,7 +89,7 @@ class KeptAttributes:
                 self.miss(letter, entry, why or f"it has {_shown(name, has)} there, in place of {_shown(name, wanted)}")
 
     def time(self, entry: Entry) -> int | None:
-        """Return the time to give a file, in ns since 1970. What is converted or unpacked is recognized by it."""
+        """Return the time to give a file, in ns since 1970. Converted and unpacked files are recognized by it."""
         return _time(entry) if self.keep.times or entry.made_from is not None else None
 
     def time_in_metadata(self, entry: Entry) -> int | None:

@@ -1,7 +1,7 @@
 """The backup folder of a mirror: where files are kept that it replaces or deletes.
 
-They are renamed into it after what replaces them has its place. By then nothing may keep them from that: neither could their slot
-be finished, nor abandoned. So it is tried before the slot is decided.
+They are renamed into it after the files that replace them have their place. By then nothing may keep them from that: neither
+could their slot be finished, nor abandoned. So it is tried before the slot is decided.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Backup:
     def _make(self) -> None:
         """Make the plan's folder in staging and rename it to its place, as will be done with the files.
 
-        Only who can write to the workspace can look into it: a file may come from a folder that others can't look into.
+        Only users who can write to the workspace can look into it: a file may come from a folder that others can't look into.
         """
         made = f"{self.staging}/backup-{uuid.uuid4().hex}"
         try:

@@ -216,13 +216,13 @@ class _Unpacked:
 
 
 Act = CopyFile | Doomed | NewAttributes | FolderEntry | str
-"""What a bundle is filled with; a string is a folder to remove."""
+"""An item that a bundle is filled with; a string is a folder to remove."""
 
 
 def bundled(acts: Iterator[Act | SourceTotals], split_above: int | None = None) -> Iterator[Bundle]:
     """Cut acts into bundles, as they come. Those of one kind keep their order.
 
-    :param split_above: as of a mirror: what is split is alone.
+    :param split_above: as of a mirror: a file that is split is alone.
     """
     files = _Growing[CopyFile](
         lambda some: Bundle(BundleKind.COPY, files=some), min(split_above or MOST_BYTES, MOST_BYTES)

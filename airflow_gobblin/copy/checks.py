@@ -1,4 +1,4 @@
-"""Checks of a file set, after its files are copied and before it is decided: what fails one is not published."""
+"""Checks of a file set, after its files are copied and before it is decided: it isn't published if one fails."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class AtLeastBytes:
 @record("checksums")
 @dataclass(frozen=True)
 class Checksums:
-    """Every file that is named in a list of SHA-256 checksums exists, and is copied with the content that it says.
+    """Every file that is named in a list of SHA-256 checksums exists, and is copied with the content recorded there.
 
     :param path: the list's path in the file set's folder, in the form of `sha256sum`; names are those in the target.
     """
@@ -217,5 +217,5 @@ def judge(checks: tuple[FileSetCheck, ...], file_set: CopiedFileSet) -> None:
 
 
 def totals_of(published: Published) -> SourceTotals:
-    """Return what the source has of a file set, as its plan says."""
+    """Return what the source has of a file set, according to its plan."""
     return next((found for unit, _ in published if (found := Bundle.of(unit).totals) is not None), SourceTotals(0, 0))

@@ -11,7 +11,7 @@ from airflow_gobblin.errors import DifferenceError
 
 
 class Change(StrEnum):
-    """What distinguishes the two sides at a path."""
+    """The kind of difference between the two sides at a path."""
 
     NEW = "new"
     """Only the source has it."""
@@ -42,14 +42,14 @@ class Difference:
 
     @property
     def entry(self) -> Entry:
-        """What is there: the source's, if it has it."""
+        """The entry there: the source's, if it has it."""
         found = self.source or self.target
         assert found is not None
         return found
 
 
 Pair = tuple[Entry | None, Entry | None]
-"""What two trees have at one path."""
+"""The entries of two trees at one path."""
 
 
 def differences(

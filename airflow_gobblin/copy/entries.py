@@ -1,4 +1,4 @@
-"""What a listing of a tree shows: files, links and folders, with what they are recognized and compared by.
+"""The entries of a tree's listing: files, links and folders, with what they are recognized and compared by.
 
 Paths are relative to the tree's root, with `/`. A name on disk that isn't UTF-8 is as `os.fsdecode` gives it, with a lone
 surrogate for each odd byte. Entries are ordered by `sort_key`, which is the order of keys in S3.
@@ -100,7 +100,7 @@ def key_of(entry: Entry) -> bytes:
 
 
 def guid_of(entry: Entry, kept: Attributes) -> bytes:
-    """Return what tells whether a finished copy is that of an entry: path, length, time, stamp and all else that it is made by.
+    """Return what shows whether a finished copy is that of an entry: path, length, time, stamp and all else that it is made by.
 
     Each part has its length before it, so that no two entries give the same bytes.
 

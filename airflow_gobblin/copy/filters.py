@@ -8,8 +8,8 @@
 A pattern that begins with `/` matches at the root, any other one from any element of the path on. One that ends with `/`
 excludes everything in a folder. Source: https://rclone.org/filtering/.
 
-Rules are tried in order, and the first that matches decides; what none matches is included. Folders in which nothing can be
-included are not entered.
+Rules are tried in order, and the first that matches decides; a path that none matches is included. Folders in which nothing can
+be included are not entered.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Filter:
     def of(cls, include: Iterable[str] = (), exclude: Iterable[str] = (), lines: Iterable[str] = ()) -> Filter:
         """Return the filter of an author's patterns, tried in this order: those to exclude, those to include, a filter file's.
 
-        If there is a pattern to include, whatever no rule matches is excluded.
+        If there is a pattern to include, everything that no rule matches is excluded.
 
         :param lines: the lines of a filter file: `+ pattern`, `- pattern`, `!` to drop the rules so far, comments after `#`, `;`.
         :raises ConfigurationError: a pattern or a line is malformed.

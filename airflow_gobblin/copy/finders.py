@@ -42,7 +42,7 @@ class FileSet:
     :param keep: in place of the mirror's; `None`: the mirror's, and so for the next two.
     :param compare: in place of the mirror's.
     :param existing: in place of the mirror's.
-    :param rank: file sets with a higher one have room first in a run with limits; `None`: as `Mirror(first=…)` says.
+    :param rank: file sets with a higher one have room first in a run with limits; `None`: according to `Mirror(first=…)`.
     """
 
     dataset: str
@@ -74,7 +74,7 @@ class FileSet:
 
     @property
     def holds(self) -> Holds:
-        """What its slots hold: differences of files."""
+        """The kind of content that its slots hold: differences of files."""
         return Holds.DIFFERENCE
 
 
@@ -135,7 +135,7 @@ def parts_of(template: str, known: Collection[str]) -> set[str]:
 
 
 class CopyableDataset(Protocol):
-    """What a finder finds: a dataset that knows its file sets."""
+    """A dataset that a finder finds, and that knows its file sets."""
 
     @property
     def urn(self) -> str:
@@ -314,7 +314,7 @@ class NewestVersions:
         is_read = self._time(_EARLY.strftime(self.name)) is not None
         if "/" in self.name or not is_read or not _distinguishes(self.name, _EARLY, _LATER):
             hint = "Write one name, without a slash, in the codes of strptime: '%Y-%m-%d'."
-            raise _useless(f"NewestVersions(name={self.name!r})", "the name of no folder tells a time by it", hint)
+            raise _useless(f"NewestVersions(name={self.name!r})", "the name of no folder shows a time by it", hint)
 
     def find(self, tree: Tree, mirror: str) -> Iterator[CopyableDataset]:
         """Yield a dataset for each folder that matches."""
@@ -334,7 +334,7 @@ class NewestVersions:
 @record("ready")
 @dataclass(frozen=True)
 class Ready:
-    """The file sets of another finder that hold a marker: a file that whoever writes them puts there last.
+    """The file sets of another finder that hold a marker: a file that their writer puts there last.
 
     :param finder: the other finder.
     :param marker: the marker's path in the file set's folder.
@@ -392,11 +392,11 @@ def _matching(tree: Tree, pattern: str) -> Iterator[str]:
 
 _EARLY, _LATER = datetime(2001, 2, 3, 4, 5, tzinfo=UTC), datetime(2012, 11, 26, 19, 38, tzinfo=UTC)
 _MINUTES_LATER = _EARLY.replace(minute=38, second=7, microsecond=9)
-"""Times to try out what names tell of them: the first two have nothing in common."""
+"""Times to try out what names show of them: the first two have nothing in common."""
 
 
 def _distinguishes(name: str, one: datetime, other: datetime) -> bool:
-    """Return whether a name, in the codes of `strftime`, tells two times apart."""
+    """Return whether a name, in the codes of `strftime`, distinguishes two times."""
     return one.strftime(name) != other.strftime(name)
 
 
@@ -432,7 +432,7 @@ def file_sets_of(
 ) -> tuple[FileSet, ...]:
     """Return all file sets of a mirror, in the finder's order, without those in folders that the filter excludes.
 
-    :param place: the template of their folders in the target; `None`: as the finder says.
+    :param place: the template of their folders in the target; `None`: according to the finder.
     :param first: patterns of the folders of those that have room first in a run.
     :return: none if there are datasets of which nothing is ready to be published.
     :raises SourceError: the tree can't be listed, or nothing is found in it.

@@ -22,11 +22,11 @@ LETTERS = {
     "b": "block size",
     "c": "checksum type",
 }
-"""What `Keep` keeps, by DistCp's letters; the last one is only reported, as WebHDFS sets none."""
+"""The attributes that `Keep` keeps, by DistCp's letters; the last one is only reported, as WebHDFS sets none."""
 
 
 _NOBODY = 0xFFFFFFFF
-"""The number by which the kernel is told to leave an owner as it is."""
+"""The number by which the kernel leaves an owner as it is."""
 
 
 class Compare(StrEnum):
@@ -84,9 +84,9 @@ class Delete:
 
 @dataclass(frozen=True)
 class Keep:
-    """What a copy keeps of its file, by DistCp's letters: `t` times, `p` permission, `u` user, `g` group, `a` access control list
-    and permission, `x` extended attributes; and in HDFS `r` replication, `b` block size, while `c`, the type of checksums, is
-    reported as not kept. And what it gets in place of that.
+    """The attributes of its file that a copy keeps, by DistCp's letters: `t` times, `p` permission, `u` user, `g` group, `a`
+    access control list and permission, `x` extended attributes; and in HDFS `r` replication, `b` block size, while `c`, the type
+    of checksums, is reported as not kept. And those that it gets in place of these.
 
     :param letters: for example "t" or "pug".
     :param strict: whether it is an error if the target can't keep them; otherwise it is reported once.

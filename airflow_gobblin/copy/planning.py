@@ -66,7 +66,7 @@ def plan_copy(
 ) -> WorkPlan | None:
     """Plan a file set; `None` if its target is like its source. See `Work.plan`.
 
-    Whatever forbids the plan raises at the end of its units at the latest, and nothing of it is carried out.
+    Anything that forbids the plan raises at the end of its units at the latest, and nothing of it is carried out.
     """
     if work.compare is Compare.CHECKSUM and gives_other_bytes(work.convert):
         raise ConfigurationError(

@@ -182,7 +182,7 @@ class _Steps:
     def _prepare(self, entry: FolderEntry, staged: str) -> None:
         """Give a staged folder its attributes, so that it has them from the first moment on in its place.
 
-        What would keep us from moving or removing it is left to the steps, and so is what can't be set here.
+        Attributes that would keep us from moving or removing it are left to the steps, and so are those that can't be set here.
         """
         wanted = self._wanted(entry)
         if wanted != Attributes():

@@ -1,4 +1,4 @@
-"""Registrations: what a mirror publishes is made known elsewhere, such as to a catalog of tables, once its files are placed."""
+"""Registrations: a published file set is made known elsewhere, such as to a catalog of tables, once its files are placed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class HiveTable:
     them, so that the file set may be a whole table, or one partition of it.
 
     :param database: it has to exist.
-    :param table: a name, in which `{dataset}` and `{set}` stand for the URN of the dataset and the name of the file set in it.
+    :param table: a name, in which `{dataset}` and `{set}` represent the URN of the dataset and the name of the file set in it.
     :param columns: those in the files: `("id bigint", "name string")`. Without them the table has to exist.
     :param partitions: the columns that folders are named for: `("dt date",)`.
     :param format: as Hive's `STORED AS`: parquet, orc, avro, textfile, sequencefile, rcfile.

@@ -1,4 +1,4 @@
-"""The two sides of a file set: what of its source and of its target a mirror is about, in the order of listings."""
+"""The two sides of a file set: the parts of its source and of its target that a mirror is about, in the order of listings."""
 
 from __future__ import annotations
 

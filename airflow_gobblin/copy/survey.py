@@ -1,7 +1,7 @@
 """The survey of a file set: what has to be done so that its target is like its source, and whether it may be.
 
-It is made in one pass over both listings, in bounded memory. Whatever forbids it is known at their ends at the latest: then it
-raises, and nothing of it is carried out.
+It is made in one pass over both listings, in bounded memory. Anything that forbids it is known at their ends at the latest: then
+it raises, and nothing of it is carried out.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Survey:
 
     @cached_property
     def keeps(self) -> Keeps:
-        """What the target keeps of attributes."""
+        """The attributes that the target keeps."""
         return self.sides.files.keeps
 
     def acts(self) -> Iterator[Act | SourceTotals]:
@@ -282,7 +282,7 @@ class Survey:
             raise ConfigurationError(
                 operation="mirror",
                 subject=f"file set {self.dataset.urn!r}",
-                cause="the target keeps no permissions: what a new file is given has no effect",
+                cause="the target keeps no permissions: those that a new file is given have no effect",
                 hint="Take 'p' and 'a', permission=… or strict=True out of `keep`. Nothing was changed.",
             )
         known = in_form(Attributes(owner=keep.owner, group=keep.group), self.keeps)
@@ -397,13 +397,13 @@ class Survey:
 
         :raises DifferenceError: it has to.
         """
-        told = f"not everything is kept of {many(self.not_kept.count, 'folder')}: {self.not_kept}"
+        text = f"not everything is kept of {many(self.not_kept.count, 'folder')}: {self.not_kept}"
         if self.work.keep.strict:
             hint = "Let it run as the superuser, or as the owner of these folders; or take letters out of `keep`, or `strict`."
             raise self.sides.error(
-                None, f"{told}, as user {os.geteuid()} can't set it, or the target can't keep it", hint
+                None, f"{text}, as user {os.geteuid()} can't set it, or the target can't keep it", hint
             )
-        log.warning("File set %r: %s", self.dataset.urn, told)
+        log.warning("File set %r: %s", self.dataset.urn, text)
 
 
 def _has(folder: _Open) -> Attributes | None:

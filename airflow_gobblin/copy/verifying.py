@@ -119,9 +119,9 @@ class _Check:
 
 def _attributes(wanted: Attributes, found: Attributes) -> str:
     """Return which attributes differ, of those that are known on both sides; empty if none do."""
-    told = ((_WORDS.get(name, name), getattr(wanted, name), getattr(found, name)) for name in wanted.differing(found))
+    fields = ((_WORDS.get(name, name), getattr(wanted, name), getattr(found, name)) for name in wanted.differing(found))
     return "; ".join(
-        f"its {name} is {_number(name, has)}, and {_number(name, one)} in the source" for name, one, has in told
+        f"its {name} is {_number(name, has)}, and {_number(name, one)} in the source" for name, one, has in fields
     )
 
 

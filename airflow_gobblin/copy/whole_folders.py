@@ -23,7 +23,7 @@ class WholeFolders:
     """The new folders of a group of bundles that are placed whole, the outermost that can be.
 
     Each is new, and everything in it is among these bundles and was staged in one folder: nobody writes there any more, since
-    each try that wrote there is over. What can't be placed in this way is placed file by file.
+    each try that wrote there is over. Anything else is placed file by file.
 
     :param steps: the steps that place them, by their paths in the file set.
     """

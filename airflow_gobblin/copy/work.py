@@ -45,7 +45,7 @@ _UNITS_AT_ONCE = 4
 @record("copy_binding")
 @dataclass(frozen=True)
 class CopyBinding:
-    """What a plan of a file set binds besides what all plans do. See `model.plan.Binding`.
+    """The values that a plan of a file set binds besides those of all plans. See `model.plan.Binding`.
 
     :param source_folder: the file set's folder in the source tree; `.` for the root.
     :param keep: what its copies keep, in place of what the mirror's do.
@@ -151,7 +151,7 @@ class CopyWork:
         )
 
     def check(self, dataset: DatasetLike, connections: Connections) -> Iterator[GobblinError]:
-        """Yield nothing: what keeps a file set from being planned is seen by planning it."""
+        """Yield nothing: anything that keeps a file set from being planned is seen by planning it."""
         return iter(())
 
     def plan(
@@ -169,7 +169,7 @@ class CopyWork:
         assert isinstance(dataset, FileSet)
         if (backup := self._backup) is not None:
             check_backup(files, backup)
-        if self.register is not None:  # what can't be is known before anything is copied
+        if self.register is not None:  # if it can't be, that is known before anything is copied
             tuple(self.register.steps(self._placed(dataset.dataset, dataset.name, dataset.folder)))
             self.driver_settings(connections)
         found = plan_copy(self.of(dataset), dataset, states, request, files, connections)
@@ -201,7 +201,7 @@ class CopyWork:
         """A digest of what decides how a file is copied; empty if a finished copy is not to be used again.
 
         A converter that needs keys, or is the author's own, may give something else by the next run. And where checksums are
-        compared since times aren't trusted, the time of a file doesn't tell that its copy is still right.
+        compared since times aren't trusted, the time of a file doesn't show that its copy is still right.
         """
         may_differ = any(type(converter) not in UNCHANGING for converter in self.convert)
         by_time_only = self.compare is Compare.CHECKSUM and object_location(self.source) is None

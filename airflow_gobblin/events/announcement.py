@@ -45,17 +45,17 @@ class Announcement:
         from airflow_gobblin.run.announce import announced
 
         published = (slot for slot in self.slots if slot.publishes)
-        for slot, told in zip(published, self.publications, strict=True):
-            _trying(partial(log_event, told, context))
+        for slot, facts in zip(published, self.publications, strict=True):
+            _trying(partial(log_event, facts, context))
             if isinstance(self.opened.job, FileEvents) and self.opened.job.file_events:
-                _trying(partial(self._log_files, slot, told))
-            _trying(partial(count_publication, told))
+                _trying(partial(self._log_files, slot, facts))
+            _trying(partial(count_publication, facts))
         _trying(partial(mirror_watermarks, self.publications))
         for slot in self.slots:
             announced(self.opened, slot, self.run_key)
 
-    def _log_files(self, slot: Slot, told: Publication) -> None:
-        log_file_events(told, self.opened.journal.steps(slot.decision))
+    def _log_files(self, slot: Slot, facts: Publication) -> None:
+        log_file_events(facts, self.opened.journal.steps(slot.decision))
 
 
 def announce(opened: OpenJob, urns: Iterable[str] | None, run_key: str, context: Context) -> Announcement:
@@ -72,18 +72,18 @@ def announce(opened: OpenJob, urns: Iterable[str] | None, run_key: str, context:
     for slot, report in unannounced(opened, urns):
         slots.append(slot)
         if slot.publishes:
-            told = publication(ingestion, slot, report.watermark)
-            events.add(dataset_asset(ingestion=ingestion, urn=told.urn), extra=dict(told.event))
-            publications.append(told)
+            facts = publication(ingestion, slot, report.watermark)
+            events.add(dataset_asset(ingestion=ingestion, urn=facts.urn), extra=dict(facts.event))
+            publications.append(facts)
     made = [slot.decision.checkpoint.version for slot in slots if slot.decision.checkpoint is not None]
     if made:
         events.add(versions_asset(ingestion=ingestion), extra={"version": max(made).isoformat()})
     return Announcement(opened, run_key, tuple(slots), tuple(publications))
 
 
-def _trying(tell: Callable[[], None]) -> None:
-    """Call `tell`, and log its failure as a warning: the publish itself is valid."""
+def _trying(action: Callable[[], None]) -> None:
+    """Call `action`, and log its failure as a warning: the publish itself is valid."""
     try:
-        tell()
+        action()
     except Exception:
         log.warning("a publish can't be announced", exc_info=True)

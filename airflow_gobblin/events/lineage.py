@@ -39,18 +39,18 @@ def lineage(work: Work, publications: tuple[Publication, ...], connections: Conn
     """Return the inputs and outputs of a task that announced these slots; of several slots of a dataset, the newest."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    newest = {told.urn: told for told in sorted(publications, key=lambda told: told.slot)}
+    newest = {one.urn: one for one in sorted(publications, key=lambda one: one.slot)}
     found: OperatorLineage[Any, Any] = OperatorLineage()
     if not newest or not isinstance(work, RowsWork):
         return found
     for dataset in work.source.datasets(connections):
-        told = newest.get(dataset.urn)
-        if told is None:
+        publication = newest.get(dataset.urn)
+        if publication is None:
             continue
         table = _table(work.source, dataset.urn, connections)
         if table is not None:
             found.inputs.append(_input(table))
-        found.outputs.append(_output(work, dataset, told, table))
+        found.outputs.append(_output(work, dataset, publication, table))
     return found
 
 
@@ -83,24 +83,24 @@ def _input(table: Name) -> InputDataset:
     return InputDataset(*table)
 
 
-def _output(work: RowsWork, dataset: Dataset, told: Publication, table: Name | None) -> OutputDataset:
+def _output(work: RowsWork, dataset: Dataset, publication: Publication, table: Name | None) -> OutputDataset:
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset, symlinks_dataset
 
-    asset = symlinks_dataset.Identifier(f"{SCHEME}://{told.ingestion}", told.dataset, "TABLE")
+    asset = symlinks_dataset.Identifier(f"{SCHEME}://{publication.ingestion}", publication.dataset, "TABLE")
     facets = {
         "symlinks": symlinks_dataset.SymlinksDatasetFacet([asset]),
-        "version": dataset_version_dataset.DatasetVersionDatasetFacet(str(told.slot)),
+        "version": dataset_version_dataset.DatasetVersionDatasetFacet(str(publication.slot)),
     }
-    if told.schema is not None:
+    if publication.schema is not None:
         from airflow_gobblin.model import schema
 
-        published = schema.decode(told.schema)
+        published = schema.decode(publication.schema)
         facets["schema"] = _schema(published)
         if table is not None and (columns := _traced(work, published)) is not None:
             facets["columnLineage"] = _columns(table, columns)
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-        rowCount=told.rows, size=told.bytes, fileCount=told.files
+        rowCount=publication.rows, size=publication.bytes, fileCount=publication.files
     )
     location = _folder(work.sink.target, work.sink.folder(dataset))
     return OutputDataset(*location, facets=facets, outputFacets={"outputStatistics": statistics})

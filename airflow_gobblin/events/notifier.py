@@ -90,15 +90,15 @@ class IngestionNotifier(BaseNotifier):
 
 def happened(context: Context) -> str:
     """Describe in a sentence why a callback is called."""
-    told: Mapping[str, Any] = context
-    if "deadline" in told:
-        run = told.get("dag_run") or {}
+    known: Mapping[str, Any] = context
+    if "deadline" in known:
+        run = known.get("dag_run") or {}
         return f"A deadline of {run.get('dag_id', 'a DAG')}, run {run.get('dag_run_id') or run.get('run_id', '?')}, is missed."
-    task, run = told.get("ti"), told.get("dag_run")
-    if task is not None and told.get("exception") is not None:
-        return f"{task.dag_id}, run {task.run_id}: {task.task_id} failed: {told['exception']}"
+    task, run = known.get("ti"), known.get("dag_run")
+    if task is not None and known.get("exception") is not None:
+        return f"{task.dag_id}, run {task.run_id}: {task.task_id} failed: {known['exception']}"
     if run is not None:
-        return f"{run.dag_id}, run {run.run_id}: {told.get('reason') or 'it has ended'}."
+        return f"{run.dag_id}, run {run.run_id}: {known.get('reason') or 'it has ended'}."
     return ""
 
 

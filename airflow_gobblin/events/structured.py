@@ -72,9 +72,9 @@ def log_file_events(publication: Publication, steps: Iterable[CommitStep]) -> No
     """Log an event for each file that a mirror's slot published or deleted."""
     of = {"ingestion": publication.ingestion, "urn": publication.urn, "slot": publication.slot}
     for step in steps:
-        for told in _of_files(step):
-            said = {"event": "file_published", "version": _VERSION, **of, **told}
-            logging.getLogger(LOGGER).info("%s", json.dumps(said, ensure_ascii=False))
+        for file in _of_files(step):
+            entry = {"event": "file_published", "version": _VERSION, **of, **file}
+            logging.getLogger(LOGGER).info("%s", json.dumps(entry, ensure_ascii=False))
 
 
 def _of_files(step: CommitStep) -> Iterator[dict[str, Json]]:

@@ -92,14 +92,14 @@ def check_java(environment: Mapping[str, str]) -> str:
         return "the one that Spark's spark-env.sh names"
     hint = f"Install Java {_OLDEST_JAVA} or 21 where this task runs, and set JAVA_HOME to it"
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [found, "-version"], capture_output=True, text=True, check=True, timeout=_JAVA_SECONDS
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
         raise _mismatch(f"Java at {found}", f"it doesn't start: {error}", hint) from error
-    version = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', told)
+    version = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', output)
     if version is None or int(version[2]) < _OLDEST_JAVA:
-        other = version[1] if version else told.strip()[:40]
+        other = version[1] if version else output.strip()[:40]
         raise _mismatch(f"Java at {found}", f"expected {_OLDEST_JAVA} or newer, found {other}", hint)
     return version[1]
 

@@ -48,7 +48,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CONNECT = SparkConnectHook.conn_type
-LINES_TOLD = 50
+LINES_SHOWN = 50
 SECONDS_TO_END = 20.0
 PAGE = re.compile(r"(?=.{,250}$)https?://[\w.:\[\]-]+(/[\w./%~-]*)?", re.ASCII)
 """The address of a page that may be shown as a link: it has no user, no query, and nothing to escape."""
@@ -244,7 +244,7 @@ class ConnectHook:
         environment = os.environ | self._environment | {REMOTE: self._url}
         command = [application, *self._arguments]
         log.info("driver for Spark Connect: %s", shlex.join(command))
-        last: deque[str] = deque(maxlen=LINES_TOLD)
+        last: deque[str] = deque(maxlen=LINES_SHOWN)
         with start_driver(command, environment) as driver:
             self._driver = driver
             for line in driver.stdout or ():

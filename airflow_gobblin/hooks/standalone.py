@@ -87,17 +87,17 @@ class StandaloneMasters:
 
         :raises AirflowException: no master does it.
         """
-        said: list[str] = []
+        answers: list[str] = []
         for host in self._hosts:
             try:
                 answer = self._ask("POST", host, f"kill/{driver}")
             except requests.RequestException as error:
-                said.append(str(error))
+                answers.append(str(error))
                 continue
             if answer.get("success"):
                 return
-            said.append(str(answer.get("message")))
-        raise AirflowException(f"no Spark master at {self.rest_url} kills driver {driver}: {'; '.join(said)}")
+            answers.append(str(answer.get("message")))
+        raise AirflowException(f"no Spark master at {self.rest_url} kills driver {driver}: {'; '.join(answers)}")
 
     def _ask(self, method: str, host: str, what: str) -> dict[str, object]:
         url = f"{self._scheme}://{host}:{self._port}/v1/submissions/{what}"

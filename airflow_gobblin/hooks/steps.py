@@ -99,7 +99,7 @@ class StepsOnSpark:
         """
         job = self._opened.job
         shipped = ship(job.work.code, code_folder())
-        told_to = {
+        given = {
             "verb": verb,
             "root": job.work.workspace,
             "staging": self._opened.staging.folder,
@@ -108,7 +108,7 @@ class StepsOnSpark:
             "token": staging.rpartition("/")[2],
             "slot": slot,
         }
-        arguments = [f"--{name}={value}" for name, value in told_to.items()]
+        arguments = [f"--{name}={value}" for name, value in given.items()]
         arguments += [f"--pieces={site}:{count}" for site, count in pieces]
         arguments += [f"--code={module}" for module in job.work.code]
         arguments += [f"--connection={conn_id}" for conn_id in connections_of(job.work)]

@@ -60,7 +60,7 @@ class GobblinWebhookHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Post a test message."""
         try:
-            self.post("Airflow can tell this channel about its ingestions.")
+            self.post("Airflow can report on its ingestions in this channel.")
         except GobblinError as error:
             return False, str(error)
         return True, "A message was posted."

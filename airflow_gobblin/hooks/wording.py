@@ -36,12 +36,12 @@ def worded_error(error: E) -> E:
     """Return an error whose hint names the task to clear; the same one if it has no remedy."""
     if error.remedy is None:
         return error
-    told = copy.copy(error)
-    told.hint = TASKS[error.remedy] if error.hint is None else with_remedy(error.hint, error.remedy, TASKS)
-    told.remedy = None
+    copied = copy.copy(error)
+    copied.hint = TASKS[error.remedy] if error.hint is None else with_remedy(error.hint, error.remedy, TASKS)
+    copied.remedy = None
     for note in getattr(error, "__notes__", ()):
-        told.add_note(note)
-    return told.with_traceback(error.__traceback__)
+        copied.add_note(note)
+    return copied.with_traceback(error.__traceback__)
 
 
 def worded_failure(failure: Failure) -> str:

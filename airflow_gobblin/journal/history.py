@@ -107,7 +107,7 @@ class Slot:
 
     @property
     def holds(self) -> Holds | None:
-        """What it holds, if a run made it."""
+        """The kind of content that it holds, if a run made it."""
         return self.decision.holds
 
     @property
@@ -183,7 +183,7 @@ class Slot:
 
     @property
     def table_version(self) -> str:
-        """What people call the version of the table that its commit made; empty if it isn't known."""
+        """The version of the table that its commit made, as people call it; empty if it isn't known."""
         return "" if self.outcome is None else self.outcome.table_version
 
     @property
@@ -200,7 +200,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class TrimmedSlot:
-    """What remains of a slot whose records were trimmed: how it ended, for which run, and where any live units of it are.
+    """The remainder of a slot whose records were trimmed: how it ended, for which run, and where any live units of it are.
 
     :param actor: the person who asked for it.
     :param reason: why they asked.
@@ -283,7 +283,7 @@ class Snapshot:
     :param units: the units that were live then.
     :param unit_slots: the slot of each of these units.
     :param origins: as of a `DatasetState`, as pairs, of slots with live units.
-    :param spoiled: as of a `DatasetState`: without it, void seals would stand again.
+    :param spoiled: as of a `DatasetState`: without it, void seals would be valid again.
     :param checkpoints: as of a `DatasetState`, as pairs.
     :param looked: as of a `DatasetState`, and so is `floor`.
     """
@@ -353,7 +353,7 @@ class History:
 
     @property
     def holds(self) -> Holds | None:
-        """What the newest slot that published it holds; `None` if no run has published it since the last drop."""
+        """The kind of content in the newest slot that published it; `None` if no run has published it since the last drop."""
         return self._begun.holds if self._begun is not None and self.published else None
 
     @property
@@ -485,7 +485,7 @@ class History:
 
     @property
     def trimmed(self) -> tuple[TrimmedSlot, ...]:
-        """What remains of the trimmed slots, from 1 on."""
+        """The remainders of the trimmed slots, from 1 on."""
         return self.snapshot.slots if self.snapshot is not None else ()
 
     def slot(self, number: int) -> Slot:
@@ -531,11 +531,11 @@ class History:
     def runs(self) -> Iterator[tuple[UnitSummary, ...]]:
         """Yield the results of the units of each run, published or not, the newest first, as far as they are kept."""
         seen = set[str]()
-        told = chain.from_iterable(
+        recorded = chain.from_iterable(
             (*((n.run_key, n.units) for n in reversed(slot.notes)), (slot.decision.run_key, slot.decision.units))
             for slot in reversed(self.slots)
         )
-        for run_key, units in chain(told, ((n.run_key, n.units) for n in reversed(self.early_notes))):
+        for run_key, units in chain(recorded, ((n.run_key, n.units) for n in reversed(self.early_notes))):
             if units and run_key not in seen:
                 seen.add(run_key)
                 yield units

@@ -1,4 +1,4 @@
-"""What was published, exactly once: the files of finished slots, and only these, as returned by `Journal.read_dataset`.
+"""Everything published, exactly once: the files of finished slots, and only these, as returned by `Journal.read_dataset`.
 
 Unlike a listing of the folder, this never shows part of a publish, a file that a paused process moved late, or a file that a
 later slot replaced.
@@ -244,7 +244,7 @@ def never_published(history: History) -> NeverPublishedError:
         cause = f"no run has published it; it is {history.state.paused}"
         hint = "The next run after `airflow gobblin resume` publishes it."
     else:
-        cause = "no run has published it; what is recorded of it was set, imported or given up"
+        cause = "no run has published it; everything recorded of it was set, imported or given up"
         hint = "The next run publishes it."
     return NeverPublishedError(operation="read", subject=f"dataset {history.urn!r}", cause=cause, hint=hint)
 

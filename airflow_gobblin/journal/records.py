@@ -22,7 +22,7 @@ from airflow_gobblin.steps.base import CommitStep, HighWatermarkStep, Phase, bat
 
 
 class Action(StrEnum):
-    """What a decision does. COMMIT, REWIND, IMPORT, DROP, FLOOR and TAKE_OVER need an outcome; the others are finished by their
+    """The kind of a decision. COMMIT, REWIND, IMPORT, DROP, FLOOR and TAKE_OVER need an outcome; the others are finished by their
     decision.
     """
 
@@ -238,7 +238,7 @@ class NoteKind(StrEnum):
     FAILED = "failed"
     """A run failed to finish the slot."""
     ABANDONING = "abandoning"
-    """A person abandons the slot, and its steps are being shut out: whoever finds one fenced completes it."""
+    """A person abandons the slot, and its steps are being shut out: anyone who finds one fenced completes it."""
     QUARANTINED = "quarantined"
     RELEASED = "released"
     ANNOUNCED = "announced"
@@ -255,7 +255,7 @@ class NoteKind(StrEnum):
 class Note:
     """A note on a slot.
 
-    :param failure: why a run published nothing, unless its units tell; `detail` is its text.
+    :param failure: why a run published nothing, unless its units show that; `detail` is its text.
     :param urn: the dataset, which no other record names while it has no slot.
     """
 

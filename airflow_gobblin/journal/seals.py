@@ -119,7 +119,7 @@ class Seals:
             named = digest
 
     def put(self, seal: Seal) -> bool:
-        """Put a seal after the newest one that was read; return whether it stands there, and not another process's."""
+        """Put a seal after the newest one that was read; return whether it is the one there, and not another process's."""
         data = wire.dumps(seal)
         stored, _ = put_or_read(self._journal.store, self._key(slot_name(seal.number)), data)
         return stored == data
@@ -176,7 +176,7 @@ def up_to(newest_first: Iterable[Seal], states: Mapping[str, DatasetState]) -> t
 
 
 def newest_up_to(version: datetime, newest_first: Iterable[Seal], states: Mapping[str, DatasetState]) -> Seal | None:
-    """Return the newest seal up to a version that stands."""
+    """Return the newest valid seal up to a version."""
     return next((seal for seal in newest_first if seal.upto <= version and is_valid(seal, states)), None)
 
 
@@ -185,7 +185,7 @@ def head_of(
 ) -> SealedDataset:
     """Return a dataset as a new seal has it: up to its newest slot, or to where a void seal drew the line, if it lost nothing.
 
-    :param above: the void seals above the newest one that stands.
+    :param above: the void seals above the newest valid one.
     """
     drawn = [
         seal.datasets[urn]

@@ -1,7 +1,7 @@
 """Old versions of datasets, for readers: the units that hold what a dataset had up to a version.
 
-A stage has the versions that it made; a dataset of a source those that its job sealed. What replaced rows of a version later is
-part of that version, and what was taken back is gone: a version is what stages would read of it now.
+A stage has the versions that it made; a dataset of a source those that its job sealed. Rows that replaced others of a version
+later are part of that version, and rows that were taken back are gone: a version is what stages would read of it now.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def table_slot(version: datetime, history: History, seals: Seals, number: int) -
     if slot is None:
         raise _unreadable(version, history, "it has no rows")
     if not slot.table_version:
-        cause = f"what its table calls the version that slot {slot.decision.slot} left isn't known: it may keep none"
+        cause = f"the version of its table that slot {slot.decision.slot} left isn't known: it may keep none"
         raise _unreadable(version, history, cause)
     return slot
 
@@ -84,8 +84,8 @@ def _head(version: datetime, history: History, seals: Seals, number: int) -> int
     found = (seal.datasets[history.urn] for seal in sealed if history.urn in seal.datasets)
     head = next((one.head for one in found if one.intact(state)), None)
     if head is None:
-        standing = (seal for seal in seals.before(number) if history.urn in seal.datasets)
-        raise _missing(version, history, [one.upto for one in standing if one.datasets[history.urn].intact(state)])
+        sealing = (seal for seal in seals.before(number) if history.urn in seal.datasets)
+        raise _missing(version, history, [one.upto for one in sealing if one.datasets[history.urn].intact(state)])
     return head
 
 
@@ -114,7 +114,7 @@ def state_after(version: datetime | None, history: History) -> tuple[UnitRef, St
             operation="read",
             subject=f"the state of {history.urn!r} after version {version.isoformat()}",
             cause="it is given up",
-            hint=f"Kept is that of {kept}. `State(keep=…)` says of how many versions.",
+            hint=f"Kept is that of {kept}. `State(keep=…)` sets how many are kept.",
         )
     return units[slot], form
 

@@ -1,7 +1,7 @@
 """Batches across runs: how much has to wait in a source before it is worth publishing.
 
 A dataset below all bounds is *held*: nothing is read, staged or decided, so there is no open state that could be lost. The
-source is the buffer, and the coverage says from where. Source: the design's section on batches across runs.
+source is the buffer, and the coverage shows from where. Source: the design's section on batches across runs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from airflow_gobblin.model.naming import many, size
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits in a source for a dataset: all that a run would read now.
+    """The rows that wait in a source for a dataset: all that a run would read now.
 
     :param now: the time by the source's clock.
     :param rows: their number.
     :param bytes: an estimate of their size once published; `None` if there is nothing to learn it from.
     :param oldest: the time of the oldest; `None` if nothing waits, or if their positions show no times.
-    :param keeps: how long the source keeps rows; `None`: for good, or it doesn't say.
+    :param keeps: how long the source keeps rows; `None`: for good, or it doesn't report it.
     :param used: the share of what the source keeps, by time or by size, that has gone by since the oldest came, in the position
         where it is largest. At 1 it may be removed.
     """
@@ -87,7 +87,7 @@ class Batch:
         )
 
     def check(self, backlog: Backlog, urn: str) -> None:
-        """Check that a source can tell when a batch is due, and keeps its rows until then.
+        """Check that a source can report when a batch is due, and keeps its rows until then.
 
         :raises ConfigurationError: it can't, or doesn't.
         """
@@ -118,7 +118,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class HeldBatch:
-    """A dataset of which a run reads nothing, because what waits is below its batch's bounds."""
+    """A dataset of which a run reads nothing, because its backlog is below its batch's bounds."""
 
     batch: Batch
     backlog: Backlog

@@ -12,7 +12,7 @@ __all__ = ["ROWS", "STATE", "channel_of", "is_channel", "unit_of"]
 ROWS = ""
 """The rows that readers get. Every unit of an ingestion has this channel."""
 STATE = "state"
-"""What a stage keeps for its next version."""
+"""The state that a stage keeps for its next version."""
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")

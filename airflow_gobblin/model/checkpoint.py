@@ -14,7 +14,7 @@ __all__ = ["Checkpoint", "ConsumedSlot", "Reads", "Slots", "StateForm"]
 class ConsumedSlot:
     """A slot of an upstream as a version consumed it: all units of it that were live then.
 
-    A slot never gains units, so their number tells whether it has lost any since.
+    A slot never gains units, so their number shows whether it has lost any since.
 
     :param token: the token of its decision: a journal that was put back may have another slot of this number.
     :param units: the number of these units.
@@ -26,7 +26,7 @@ class ConsumedSlot:
 
 
 class Reads(StrEnum):
-    """What a stage reads of an upstream for a version: what is new in it, everything up to it, or each by an input of its own."""
+    """The part of an upstream that a version of a stage reads: the new, everything up to it, or each by an input of its own."""
 
     NEW = "new"
     WHOLE = "whole"
@@ -41,9 +41,9 @@ Slots = Mapping[str, tuple[ConsumedSlot, ...]]
 class StateForm:
     """The form of a version's state, which the next version's has, too.
 
-    :param key: the columns that tell its rows apart.
+    :param key: the columns that distinguish its rows.
     :param buckets: the number of parts that it is written in, by a hash of the key.
-    :param schema: its schema, encoded; `None` in a plan of the first version: only its evaluation tells.
+    :param schema: its schema, encoded; `None` in a plan of the first version: it is known only once that is evaluated.
     """
 
     key: tuple[str, ...]
@@ -53,7 +53,7 @@ class StateForm:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a version of a stage was made from.
+    """The record of what a version of a stage was made from.
 
     :param version: the version: the end of a data interval of its sources.
     :param parents: the slots that it consumed of its upstreams: what came after those that live versions before it consumed.

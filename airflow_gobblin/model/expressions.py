@@ -10,7 +10,7 @@ __all__ = ["compiled"]
 def compiled(expression: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
     """Compile a regular expression.
 
-    :raises ValueError: it isn't one; its text says why.
+    :raises ValueError: it isn't one; its text gives the reason.
     """
     try:
         return re.compile(expression, flags)

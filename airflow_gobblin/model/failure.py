@@ -122,5 +122,5 @@ class Failure:
 
     @property
     def recurring(self) -> tuple[ErrorKind, str, str]:
-        """What two failures for the same reason have in common: kind, subject, and the cause without numbers, times and ids."""
+        """The common part of two failures for the same reason: kind, subject, and the cause without numbers, times and ids."""
         return self.kind, self.subject, _VARIES.sub("#", self.cause or "")

@@ -1,4 +1,4 @@
-"""What the slots of a dataset hold, which decides what they cover and what they replace."""
+"""The kind of content that the slots of a dataset hold, which decides what they cover and what they replace."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from enum import StrEnum
 
 
 class Holds(StrEnum):
-    """What each slot of a dataset holds.
+    """The kind of content that each slot of a dataset holds.
 
-    Whatever depends on it asks a property here, so a further member is described in this class alone.
+    Code that depends on it asks a property here, so a further member is described in this class alone.
     """
 
     RANGES = "ranges"
@@ -50,7 +50,7 @@ class Holds(StrEnum):
 
     @property
     def what(self) -> str:
-        """What a slot holds, for people."""
+        """The kind of content of a slot, for people."""
         return _WHAT[self]
 
 

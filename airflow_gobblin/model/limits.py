@@ -11,7 +11,7 @@ from airflow_gobblin.model.naming import many
 
 @dataclass(frozen=True)
 class RunLimits:
-    """How much one run of a mirror takes at the most. What has no room waits for the next run, whole file sets at a time.
+    """How much one run of a mirror takes at the most. File sets without room wait for the next run, each as a whole.
 
     The first file set always has room.
 
@@ -68,7 +68,7 @@ class RunLimits:
 
 @dataclass(frozen=True)
 class Load:
-    """What a dataset takes of a run's limits.
+    """The part of a run's limits that a dataset takes.
 
     :param dataset: the URN of the whole dataset that it is a part of.
     """

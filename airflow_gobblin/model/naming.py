@@ -108,8 +108,8 @@ def table_key(urn: str) -> str:
 
 
 _UNLIKE_TABLES = re.compile(
-    r"\A_|\Ax(?=[0-9a-f]+[^a-z0-9])"  # what would be an escape, or no letter, where a name begins
-    r"|_(?![a-z0-9])|(?<=\.)_|_(?=x[0-9a-f]+[^a-z0-9])"  # what would be the half of `__`, or the beginning of an escape
+    r"\A_|\Ax(?=[0-9a-f]+[^a-z0-9])"  # would be an escape, or no letter, where a name begins
+    r"|_(?![a-z0-9])|(?<=\.)_|_(?=x[0-9a-f]+[^a-z0-9])"  # would be the half of `__`, or the beginning of an escape
     r"|[^a-z0-9_]"
 )
 _TABLE_ESCAPE = re.compile(r"\Ax([0-9a-f]+)_|_x([0-9a-f]+)_|__")

@@ -54,7 +54,7 @@ class Plan:
     :param holds: what the dataset's slots hold.
     :param folder: the dataset's folder below the target root.
     :param binding: what else its work fixed, and only its work reads.
-    :param schema: the schema to publish, fixed here; `None` if what is published has none.
+    :param schema: the schema to publish, fixed here; `None` if the published data have none.
     :param replaces: the live units that this plan's units replace.
     :param reopens: ranges covered without a unit, by an import or a skip, that this plan's units replace.
     :param run: the DAG run of the plan, as named in the request.
@@ -201,7 +201,7 @@ class PlannedAct:
 
 @dataclass
 class Outline:
-    """What the units of a dataset would do: how many acts of each kind, and the first of them.
+    """The work that the units of a dataset would do: how many acts of each kind, and the first of them.
 
     :param bytes: the size of the files to be copied.
     """
@@ -227,7 +227,7 @@ class DatasetProspect:
     :param plan: the plan, whose token will never be used.
     :param units: its units; without what is in an outline.
     :param error: the error that prevents planning.
-    :param outline: what they would do, if their work can tell.
+    :param outline: what they would do, if their work can determine it.
     """
 
     urn: str
@@ -272,8 +272,8 @@ class Sealing:
     """A version that a run is to seal.
 
     :param version: the end of the run's data interval; of a run without one, when it was due.
-    :param generations: the generation of each dataset when it was planned, by URN, where it isn't 0: what was taken back since
-        may be missing.
+    :param generations: the generation of each dataset when it was planned, by URN, where it isn't 0: data taken back since may
+        be missing.
     """
 
     version: datetime

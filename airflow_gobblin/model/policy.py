@@ -25,7 +25,7 @@ class CommitPolicy(StrEnum):
     SUCCESSFUL = "successful"
     """Successful units are published; the ranges of the others stay open and are planned first next time."""
     PARTIAL = "partial"
-    """Also of a failed unit is published what was read before it failed, up to a position; for sources that read in order."""
+    """Also the rows that a failed unit read before it failed are published, up to a position; for sources that read in order."""
 
 
 def publishable(policy: CommitPolicy, units: Sequence[UnitSummary]) -> tuple[UnitSummary, ...]:
@@ -42,6 +42,6 @@ def reconciled(result: UnitResult) -> UnitResult:
     error = SourceError(
         operation="accept",
         subject=f"unit {result.unit!r}",
-        cause=f"the source says {result.expected_rows} rows, and {result.rows_read} were read",
+        cause=f"the source expects {result.expected_rows} rows, and {result.rows_read} were read",
     )
     return replace(result, state=UnitState.FAILED, failure=Failure.of(error))

@@ -51,9 +51,9 @@ class Progress:
 
     def __str__(self) -> str:
         """Return a line for people."""
-        told = f"{self.files:,} of {many(self.all_files, 'file')}, {size(self.bytes)} of {size(self.all_bytes)}"
+        done = f"{self.files:,} of {many(self.all_files, 'file')}, {size(self.bytes)} of {size(self.all_bytes)}"
         left = "" if self.left is None else f", {self.left:,.0f} s left"
-        return f"{told}, {size(round(self.rate))}/s{left}"
+        return f"{done}, {size(round(self.rate))}/s{left}"
 
 
 class ProgressCount:

@@ -1,4 +1,4 @@
-"""What a backfill asks for, before its range is resolved to positions."""
+"""The range that a backfill asks for, before it is resolved to positions."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Provenance:
         return known and self.dag != other.dag and self.read_from != other.read_from and not self._given_to(other)
 
     def followed_by(self, other: Provenance) -> Provenance:
-        """Return the provenance after another one was published: a DAG that reads the same, or doesn't say what, is a guest."""
+        """Return the provenance after another one was published: a DAG that reads the same, or doesn't state what, is a guest."""
         known = bool(other.read_from and other.dag)
         return self if (self.read_from == other.read_from or not known) and not self._given_to(other) else other
 

@@ -9,7 +9,7 @@ class Status(StrEnum):
     """The status of a dataset in a run or, for the last three, at rest."""
 
     COMMITTED = "committed"
-    """What the run planned for it is published."""
+    """All that the run planned for it is published."""
     RECOVERED = "recovered"
     """The slot that an earlier run left unfinished is done."""
     COVERED = "covered"
@@ -17,7 +17,7 @@ class Status(StrEnum):
     IDLE = "idle"
     """There is nothing to do."""
     HELD = "held"
-    """What waits for it in the source is too little for a batch."""
+    """Too little waits for it in the source for a batch."""
     WAITING = "waiting"
     """It is left to the next run: it had no room, and goes first there; or the plan of a version lost."""
     PAUSED = "paused"

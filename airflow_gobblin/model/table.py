@@ -40,7 +40,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Mark:
-    """What the newest slot left in its dataset's table: it committed (done), or was shut out there (not done).
+    """The mark that the newest slot left in its dataset's table: it committed (done), or was shut out there (not done).
 
     Slots of one dataset mark its table in order. A mark is never removed, neither when the dataset is dropped nor by trimming.
     """
@@ -82,7 +82,7 @@ class SlotOfStep:
 class TableRecord(Protocol):
     """A record that names a table, as plans and decisions keep it: frozen, registered with `wire.record`, without secrets.
 
-    The module that registers it loads neither Arrow nor the format's library: whoever reads a journal imports it.
+    The module that registers it loads neither Arrow nor the format's library: every reader of a journal imports it.
     """
 
     @property
@@ -112,7 +112,7 @@ class TableTarget:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """What is known of the values of a column of a data file. What isn't known is `None`.
+    """The known facts about the values of a column of a data file. Unknown ones are `None`.
 
     :param bytes: its size in the file.
     :param values: how many values it has, nulls and NaNs included.
@@ -152,9 +152,9 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class TableUnit:
-    """A unit that is in a table, as its slot published it: what leaves the table with it must be just this.
+    """A unit that is in a table, as its slot published it: no more and no less must leave the table with it.
 
-    :param token: of the slot that published it. With the unit it tells which files, or rows, are of it.
+    :param token: of the slot that published it. With the unit it shows which files, or rows, are of it.
     """
 
     token: str

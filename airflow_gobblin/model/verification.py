@@ -1,4 +1,4 @@
-"""What is found when published files are compared with what they should be."""
+"""The findings of a comparison of published files with what they should be."""
 
 from __future__ import annotations
 

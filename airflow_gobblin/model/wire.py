@@ -7,7 +7,7 @@ used. A stored record carries its own digest, so that a torn one is recognized (
     {"digest": "…", "record": {"kind": "decision", "version": 1, "slot": 4, …}}
 
 Many values of one class are stored as a table, one list per field, which takes a third of the space and is several times faster.
-What is the same in all rows is stored once::
+Values that are the same in all rows are stored once::
 
     {"kind": "move_step", "version": 1, "all": {"unit": "…", …}, "columns": {"source": ["…", …], "identity": {"columns": {…}}, …}}
 """
@@ -162,7 +162,7 @@ def _encode_items(values: Sequence[Any]) -> Json:
     alike = [name for name, column in columns.items() if _are_alike(column)]
     same = {
         name: to_json(columns.pop(name)[0]) for name in alike[len(alike) == len(names) :]
-    }  # one tells how many rows there are
+    }  # one shows how many rows there are
     table = {**_envelope(cls), "columns": {name: _encode_items(column) for name, column in columns.items()}}
     return {**table, "all": same} if same else table
 

@@ -34,7 +34,7 @@ class ExtractKind(StrEnum):
 
     @property
     def holds(self) -> Holds:
-        """What the slots of such a dataset hold."""
+        """The kind of content that the slots of such a dataset hold."""
         return Holds.SNAPSHOT if self is ExtractKind.SNAPSHOT_ONLY else Holds.RANGES
 
 
@@ -66,7 +66,7 @@ class Dataset:
 
     @property
     def holds(self) -> Holds:
-        """What its slots hold."""
+        """The kind of content that its slots hold."""
         return self.extract.kind.holds
 
 
@@ -281,10 +281,10 @@ class UnitResult:
     :param deleted: how many files publishing it deletes, in a mirror.
     :param dead_letters: how many refused rows its last files hold.
     :param dead_letter_files: how many files that are.
-    :param schema: the schema of its rows, encoded, where only running it tells.
+    :param schema: the schema of its rows, encoded, where it is known only once the unit has run.
     :param channels: what it made beside its rows, in the order of its last files.
     :param data_files: the files staged for a table, which hold its rows instead of `files`.
-    :param table: the table that these are staged for, where only running it tells.
+    :param table: the table that these are staged for, where it is known only once the unit has run.
     """
 
     unit: str
@@ -338,7 +338,7 @@ class UnitResult:
 
     @property
     def cut(self) -> UnitResult | None:
-        """What can be published of it if it failed: all before its actual high."""
+        """The part of it that can be published if it failed: all before its actual high."""
         if self.state is not UnitState.FAILED or self.actual_high is None:
             return None
         return replace(self, state=UnitState.SUCCESSFUL)

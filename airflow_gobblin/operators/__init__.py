@@ -1,5 +1,5 @@
-"""The tasks of an ingestion, as a task group and one by one. What is written in YAML is read by modules beside them, which load
-all kinds of work; DAG files in Python need few.
+"""The tasks of an ingestion, as a task group and one by one. YAML files are read by modules beside them, which load all kinds of
+work; DAG files in Python need few.
 """
 
 from __future__ import annotations

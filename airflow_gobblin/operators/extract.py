@@ -148,7 +148,7 @@ class ExtractOperator(SparkSubmitOperator):
                     return
 
     def _announce(self, opened: OpenJob, context: Context) -> None:
-        """Announce the versions that a stage has published here: what reads them begins while its other tasks go on."""
+        """Announce the versions that a stage has published here: their readers begin while its other tasks go on."""
         if isinstance(self.job.work, DerivedWork):
             announce_published(self, opened, None, context)
 

@@ -102,7 +102,7 @@ def run_request(context: Context) -> RunRequest:
         raise ConfigurationError(
             operation="backfill",
             subject=f"run {run.run_id!r}",
-            cause="the DAG's timetable gives it no interval, so nothing says what it is for",
+            cause="the DAG's timetable gives it no interval, so nothing defines what it is for",
             hint="Use a timetable with data intervals, such as DatasetCronTimetable; or give start and end in the configuration.",
         )
     datasets = tuple(asked.get("datasets", ()))
@@ -252,10 +252,10 @@ def replacing_command(context: Context, urn: str, slot: int, covered: Range | No
         return f"airflow gobblin rewind {shlex.quote(urn)} --dag-id {dag_id} --to {to} --reason 'to ingest it anew'"
     if interval is not None and timed and covered.overlaps(Range(*map(TimestampWatermark, interval))):
         day = shlex.quote(interval[0].isoformat())
-        told = shlex.quote(json.dumps({**conf, "request": f"after slot {slot}"}, ensure_ascii=False))
+        quoted = shlex.quote(json.dumps({**conf, "request": f"after slot {slot}"}, ensure_ascii=False))
         return (
             f"airflow backfill create --dag-id {dag_id} --from-date {day} --to-date {day} --max-active-runs 1 "
-            f"--reprocess-behavior completed --dag-run-conf {told}"
+            f"--reprocess-behavior completed --dag-run-conf {quoted}"
         )
     conf |= {"start": covered.low.to_json(), "end": covered.high.to_json()}
     return _triggering(dag_id, conf)

@@ -79,8 +79,8 @@ _FIGURES = ("files", "bytes", "replaced", "deleted")
 def log_reports(log: Logger, reports: Iterable[DatasetReport | DatasetNote]) -> None:
     """Log what became of each dataset."""
     for report in without_many_idle(log, reports):
-        tell = log.warning if report.status.bad else log.info
-        tell("dataset %r: %s, %s", report.urn, report.status, report.detail)
+        write = log.warning if report.status.bad else log.info
+        write("dataset %r: %s, %s", report.urn, report.status, report.detail)
 
 
 def log_replacing(

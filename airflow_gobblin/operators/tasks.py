@@ -116,9 +116,9 @@ class _TaskOperator(BaseOperator):
         """Return the lineage for OpenLineage: the datasets that this task announced."""
         from airflow_gobblin.events.lineage import lineage
 
-        told = self.announcement.publications if self.announcement is not None else ()
-        with SECRETS.guarding("tell OpenLineage of", f"ingestion {self.job.name!r}"):
-            return lineage(self.job.work, told, AirflowConnections())
+        publications = self.announcement.publications if self.announcement is not None else ()
+        with SECRETS.guarding("report to OpenLineage on", f"ingestion {self.job.name!r}"):
+            return lineage(self.job.work, publications, AirflowConnections())
 
 
 class VerifyRecoverOperator(_TaskOperator):
@@ -234,7 +234,7 @@ class WriteCommitStepsOperator(_PackOperator):
 class ExecuteCommitStepsOperator(_PackOperator):
     """Carries out what is decided for the datasets of a pack, and announces what was published. Always safe to repeat.
 
-    It runs even if `write_commit_steps` failed: what is decided for one dataset is published, regardless of the others.
+    It runs even if `write_commit_steps` failed: a decided slot of one dataset is published, regardless of the others.
 
     Each published slot is an event of its dataset's asset, `gobblin://<ingestion>/<dataset>`, through the asset alias
     `gobblin://<ingestion>`, with URN, slot, watermark, rows and files. Airflow takes events only from tasks that succeed:
@@ -321,7 +321,7 @@ class FinishOperator(_TaskOperator):
         )
 
     def _log_table(self, reports: Collection[DatasetReport]) -> None:
-        from airflow_gobblin.run.reports import TOLD, unwanted
+        from airflow_gobblin.run.reports import MOST_NAMED, unwanted
 
         rows = [*result_table(reports, without_many_idle(self.log, reports))]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -330,7 +330,7 @@ class FinishOperator(_TaskOperator):
         summary = copied_in_all(reports)
         if summary:
             self.log.info(summary)
-        in_error = unwanted(self.job, reports)[:TOLD]  # which lists them
+        in_error = unwanted(self.job, reports)[:MOST_NAMED]  # which lists them
         for report in reports:
             if report.already:
                 self.log.info("dataset %r: %s", report.urn, report.detail)

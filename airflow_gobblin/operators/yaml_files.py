@@ -59,7 +59,7 @@ __all__ = ["FAILED", "YAML_SCHEMA", "Builder", "folder_of", "load_files", "root_
 YAML_SCHEMA = Path(__file__).with_name("ingestions.schema.json")
 """The JSON schema of a file."""
 
-MOST_TOLD = 10
+MOST_NAMED = 10
 """The number of problems that one error reports."""
 
 
@@ -162,14 +162,14 @@ def _taken(
 
 def _refused(what: str, problems: list[tuple[Path, Problem]]) -> ConfigurationError:
     bad = Counter(path for path, _ in problems)
-    lines = [f"\n  {path}:{problem}" for path, problem in problems[:MOST_TOLD]]
-    if len(problems) > MOST_TOLD:
-        lines.append(f"\n  and {len(problems) - MOST_TOLD} more")
+    lines = [f"\n  {path}:{problem}" for path, problem in problems[:MOST_NAMED]]
+    if len(problems) > MOST_NAMED:
+        lines.append(f"\n  and {len(problems) - MOST_NAMED} more")
     return ConfigurationError(
         operation="load",
         subject=f"{what} from {str(next(iter(bad)))!r}" if len(bad) == 1 else f"{what} from {len(bad)} files",
         cause="".join(lines) + "\n",
-        hint=f"What a file may hold is said by the JSON schema {str(YAML_SCHEMA)!r}; editors show it while you type.",
+        hint=f"The JSON schema {str(YAML_SCHEMA)!r} describes what a file may hold; editors show it while you type.",
     )
 
 
@@ -340,7 +340,7 @@ class Builder:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Its arguments: without what says how it is loaded and run, and without anchors."""
+        """Its arguments, without those that define how it is loaded and run, and without anchors."""
         others = ("kind", "dag", "spark")
         return {name: value for name, value in self.given.items() if name not in others and not name.startswith("x-")}
 
@@ -410,8 +410,8 @@ class Builder:
             return make()
         except (GobblinError, TypeError, ValueError, OverflowError) as error:
             cause = error.cause if isinstance(error, RecordError) else error  # no stored record is involved
-            told = str(cause) if isinstance(cause, GobblinError) else f"it can't be used: {cause}"
-            self.refuse(path, told)
+            text = str(cause) if isinstance(cause, GobblinError) else f"it can't be used: {cause}"
+            self.refuse(path, text)
         return FAILED
 
 

@@ -46,7 +46,7 @@ class YamlPipeline:
     def dags(self, **arguments: Any) -> tuple[DAG, ...]:
         """Return a DAG for each job, as `Pipeline.dags` does.
 
-        :param arguments: others of each `DAG`, which YAML can't express: `on_failure_callback=tell`.
+        :param arguments: others of each `DAG`, which YAML can't express: `on_failure_callback=notify`.
         """
         return self.pipeline.dags(spark=self.spark, **{"schedule": None} | self.dag.common(), **arguments)
 

@@ -51,7 +51,7 @@ def converted_schema(converters: Sequence[Converter], checks: Sequence[RowCheck]
 
     :raises ConfigurationError: a converter or check doesn't work on these columns, or produces another schema than it declares.
     """
-    empty = [pa.nulls(0, field.type) for field in source]  # what takes Python's objects would load pandas
+    empty = [pa.nulls(0, field.type) for field in source]  # a call that takes Python's objects would load pandas
     batch = pa.RecordBatch.from_arrays(empty, schema=source)
     for converter in converters:
         if isinstance(converter, RefusingConverter):
@@ -388,7 +388,7 @@ class _UnitRun:
             raise SourceError(
                 operation="extract",
                 subject=self._subject,
-                cause=f"its reader goes on after the limit of {met}, and doesn't say where it could be stopped",
+                cause=f"its reader goes on after the limit of {met}, and doesn't report where it could be stopped",
                 hint="This is a fault of the source's code: let the reader keep to the limits of its request, or give it a "
                 "`position`. Or take the limits off.",
             )
@@ -452,7 +452,7 @@ class _UnitRun:
             raise SourceError(
                 operation="extract",
                 subject=self._subject,
-                cause=f"{self._tally.read} rows were read, and the source says it should be {expected}",
+                cause=f"{self._tally.read} rows were read, and the source expects {expected}",
                 hint="Rows came late or went. If it happens again, give the source a longer lag.",
                 remedy=Remedy.EXTRACT,
             )
@@ -464,7 +464,7 @@ class _UnitRun:
         if planned is None and self._plan.planned is not None and not self._plan.open_end:
             planned = self._plan.planned.high
         if actual is None:
-            cause = "its reader doesn't say where it ended (actual_high)"
+            cause = "its reader doesn't report where it ended (actual_high)"
         elif not Range(actual, low).empty or (planned is not None and not Range(planned, actual).empty):
             cause = f"it ended at {actual.to_json()}, outside of its range {_range(low, planned)}"
         elif self._tally.read and Range(low, actual).empty:  # no run would cover them, and each would publish them
@@ -586,7 +586,7 @@ def _described(error: BaseException, plan: Plan, unit: WorkUnit) -> GobblinError
 
 
 def _needed(plan: Plan) -> str:
-    """Say what permission its units need: a store may answer that there is none, and not for what."""
+    """Name the permission that its units need: a store may answer that there is none, and not for what."""
     target = (
         "the target" if plan.table is None else f"{plan.table.location or 'the workspace'}, for {plan.table.table.name}"
     )

@@ -80,7 +80,7 @@ def plan_rows(
 def _held(work: RowsWork, urn: str, batch: Batch | None, found: DatasetPlan) -> HeldBatch | None:
     """Return what waits, if that is too little for a batch.
 
-    :raises ConfigurationError: the source can't tell what waits, or when it is due.
+    :raises ConfigurationError: the source can't report what waits, or when it is due.
     """
     if batch is None:
         return None
@@ -88,7 +88,7 @@ def _held(work: RowsWork, urn: str, batch: Batch | None, found: DatasetPlan) -> 
         raise ConfigurationError(
             operation="plan",
             subject=f"dataset {urn!r}",
-            cause=f"its source, a {type(work.source).__name__}, doesn't tell what waits, so it can't be read in batches",
+            cause=f"its source, a {type(work.source).__name__}, doesn't report what waits, so it can't be read in batches",
             hint="Leave `batch` out; or let the source's plans have a `backlog`.",
         )
     batch.check(found.backlog, urn)
@@ -152,8 +152,8 @@ def _units(
             raise SourceError(
                 operation="plan",
                 subject=f"dataset {urn!r} of kind {dataset.extract.kind.value}",
-                cause="it is taken whole, by several units, and its source doesn't say that these show one state of it",
-                hint="The source plans one unit; or its plan says why they do: DatasetPlan(…, consistency=Consistency.…).",
+                cause="it is taken whole, by several units, and its source doesn't declare that these show one state of it",
+                hint="The source plans one unit; or its plan gives the reason: DatasetPlan(…, consistency=Consistency.…).",
             )
         yield unit
 

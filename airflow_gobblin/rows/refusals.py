@@ -91,8 +91,8 @@ class Refusals:
             return
         if refused.refuser.on_bad is OnBadRow.FAIL:
             raise self._failed(
-                f"{count} of the {count + given} rows of a batch are not as {type(refused.refuser).__name__} says, the first is "
-                f"at {json.dumps(refused.positions[0])}: {refused.reasons[0]}"
+                f"{count} of the {count + given} rows of a batch are not as {type(refused.refuser).__name__} requires, the first "
+                f"is at {json.dumps(refused.positions[0])}: {refused.reasons[0]}"
             )
         self._put_away(refused.refuser, count, lambda: refused)
 
@@ -214,7 +214,7 @@ def _letters(unit: str, refused: RefusedRows) -> pa.RecordBatch:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a row as JSON has it: bytes in base64, what is no number of JSON's as text."""
+    """Return a value of a row as JSON has it: bytes in base64, values that JSON doesn't have as text."""
     if isinstance(value, dict):
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -118,7 +118,7 @@ class _Judge:
 
     def _check(self, unit: WorkUnit) -> None:
         if unit.low is None:
-            raise self._refused(f"unit {unit.id!r} has no low position, so what it covers is unknown")
+            raise self._refused(f"unit {unit.id!r} has no low position, so the range that it covers is unknown")
         self._check_order(unit)
         low, high = unit.low, unit.low if unit.expected_high is None else unit.expected_high
         self._check_planned(unit, Range(low, high))

@@ -84,13 +84,13 @@ def plan_table(
     :raises TableError: it can't be looked at.
     """
     assert isinstance(sink, Sink)
-    assert request.owner is not None, "the run tells whose table it is"
+    assert request.owner is not None, "the run names the owner of its table"
     table, merge = sink.table_of(dataset), merge_of(sink.merge, dataset, keys)
     if merge is not None and request.whole:
         raise ConfigurationError(
             operation="replace a range of",
             subject=f"dataset {dataset.urn!r}",
-            cause=f"its rows are merged into {table.name}: what they took the place of is gone",
+            cause=f"its rows are merged into {table.name}: the rows that they replaced are gone",
             hint="Backfill without replacing: newer rows are merged, too.",
         )
     held = sink.schema(outgoing, None, dataset.urn)
@@ -133,7 +133,7 @@ def check_table(
     :raises ConfigurationError: the rows are in another one.
     :raises TableError: it is gone, was made anew or set back, or can't be looked at.
     """
-    assert request.owner is not None, "the run tells whose table it is"
+    assert request.owner is not None, "the run names the owner of its table"
     table = sink.table_of(dataset)
     check_look(table_of(table).open(connections, files).look(request.owner), request.owner, table, request.table)
 
@@ -141,7 +141,7 @@ def check_table(
 def merge_of(merge: Merge | bool, dataset: Dataset, keys: Merge | None) -> Merge | None:
     """Return how the rows of a dataset are merged; `None`: they are added, or take the place of all.
 
-    :param merge: what the sink says.
+    :param merge: the sink's setting.
     :param keys: the keys that the source knows.
     :raises ConfigurationError: they can't be merged.
     """
@@ -223,7 +223,7 @@ def judge_merge(
 ) -> None:
     """Judge whether the rows of a slot can be merged, before it is decided: a commit that can't be would stay pending.
 
-    Only the columns to merge by are read. Of more rows than are compared in memory, a server tells at the commit.
+    Only the columns to merge by are read. More rows than are compared in memory are judged by a server at the commit.
 
     :raises CheckFailedError: two rows are the newest of a key, or they are too many.
     """
@@ -258,7 +258,7 @@ def judge_merge(
 def check_look(look: Look, owner: Owner, table: TableRecord, before: TableTarget | None, *, made: bool = False) -> None:
     """Check that a table is one that a dataset may be published to.
 
-    :param before: the table that what is live of it is in.
+    :param before: the table that its live rows are in.
     :param made: whether the table must be there by now.
     :raises ClaimError: it belongs to another dataset.
     :raises ConfigurationError: it isn't the one that live rows are in.
@@ -269,7 +269,7 @@ def check_look(look: Look, owner: Owner, table: TableRecord, before: TableTarget
         raise ConfigurationError(
             operation="plan for",
             subject=name,
-            cause=f"what is published of {owner.urn!r} is in {before.table.name}",
+            cause=f"the published rows of {owner.urn!r} are in {before.table.name}",
             hint="Name that table; or publish under another URN; or drop the dataset, whose rows then stay there.",
         )
     if before is not None and look.id != before.id:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @record("rows_binding")
 @dataclass(frozen=True)
 class RowsBinding:
-    """What a plan of rows binds besides what all plans do. See `model.plan.Binding`.
+    """The values that a plan of rows binds besides those that all plans do. See `model.plan.Binding`.
 
     :param source_schema: the schema that every unit is read with, encoded.
     :param limits: the limits of each unit.
@@ -113,7 +113,7 @@ class RowsWork:
             cause = "it is a snapshot, which shows its table as it is now and has no ranges"
             raise _no_ranges(dataset.urn, cause, "Run it without a range: each run publishes it anew.")
         if not isinstance(self.source, RangeSource):
-            cause = f"its source, a {type(self.source).__name__}, can't say a range in its positions"
+            cause = f"its source, a {type(self.source).__name__}, can't express a range in its positions"
             hint = "Give the source a method `resolve`; or rewind the dataset to a position."
             raise _no_ranges(dataset.urn, cause, hint)
         return self.source.resolve(_of_rows(dataset), request, connections)
@@ -204,7 +204,7 @@ class RowsWork:
         return self.sink.table_of(_of_rows(dataset)) if isinstance(self.sink, TableSink) else None
 
     def inform(self, urn: str, watermark: Watermark, connections: Connections) -> None:
-        """Tell the source how far a dataset is published, if it wants to know."""
+        """Inform the source how far a dataset is published, if it wants to know."""
         if isinstance(self.source, InformedSource):
             self.source.inform(urn, watermark, connections)
 

@@ -39,7 +39,7 @@ def swept(opened: OpenJob, ref: DatasetRef, run_key: str, history: History) -> D
 
 
 def covered_since(ref: DatasetRef, history: History) -> DatasetReport | None:
-    """Report that what a plan was to cover is covered, if it is: a flush's plan that was made again may have more to cover."""
+    """Report the range that a plan was to cover as covered, if it is: a flush's plan made again may have more to cover."""
     if ref.planned is None or not is_met(ref.planned, ref.open_end, history.state.coverage):
         return None
     return reports.covered(ref.urn, ref.planned, history, ref.open_end)

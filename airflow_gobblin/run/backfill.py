@@ -17,7 +17,7 @@ from airflow_gobblin.model.coverage import Coverage, Range
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.state import UnitRef
 
-_TOLD = 5
+_PARTS_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def _overlapping(
     history: History, asked: Range, others: Mapping[UnitRef, Range], bare: tuple[Range, ...]
 ) -> OverlapError:
     covered = [*by_slot(history, others), *(f"{part}, without files (imported, or skipped)" for part in bare)]
-    more = f"; and {len(covered) - _TOLD} more" if len(covered) > _TOLD else ""
+    more = f"; and {len(covered) - _PARTS_NAMED} more" if len(covered) > _PARTS_NAMED else ""
     return OverlapError(
         operation="backfill",
         subject=f"range {asked} of dataset {history.urn!r}",
-        cause=f"a part of it is covered already: {'; '.join(covered[:_TOLD])}{more}",
+        cause=f"a part of it is covered already: {'; '.join(covered[:_PARTS_NAMED])}{more}",
         hint='Nothing was changed. To publish it anew in their place, start a run with "replace": true; or with an open range.',
     )
 

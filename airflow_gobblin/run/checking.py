@@ -51,9 +51,11 @@ def checked(what: str, subject: str, look: Callable[[], str], redactor: Redactor
         return Check(what, subject, look())
     except GobblinError as error:
         return _redacted(Check(what, subject, error=error), redactor)
-    except Exception as error:  # an author's code, and what is underneath, may raise anything
-        told = GobblinError(operation="check", subject=f"{what} {subject!r}", cause=error, hint="See its own message.")
-        return _redacted(Check(what, subject, error=told), redactor)
+    except Exception as error:  # an author's code, and the layers underneath, may raise anything
+        wrapped = GobblinError(
+            operation="check", subject=f"{what} {subject!r}", cause=error, hint="See its own message."
+        )
+        return _redacted(Check(what, subject, error=wrapped), redactor)
 
 
 def _redacted(found: Check, redactor: Redactor) -> Check:

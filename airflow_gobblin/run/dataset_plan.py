@@ -62,7 +62,7 @@ def plan_dataset(
 
 
 def _check_holds(dataset: DatasetLike, history: History) -> None:
-    """Check that what is published of a dataset and what is planned are of one kind."""
+    """Check that the published and the planned content of a dataset are of one kind."""
     slots = {ref.slot for ref, unit in history.state.live.items() if unit.files}
     published = {history.slot(number).holds for number in slots}
     if not history.keeps_units:
@@ -72,13 +72,13 @@ def _check_holds(dataset: DatasetLike, history: History) -> None:
         raise ConfigurationError(
             operation="plan",
             subject=f"dataset {dataset.urn!r}",
-            cause=f"what is published of it holds {other.what}, and this run would publish {dataset.holds.what}",
+            cause=f"its published content holds {other.what}, and this run would publish {dataset.holds.what}",
             hint="Go back to the former kind; or publish it under another URN; or drop the dataset, with its files.",
         )
 
 
 def _check_place(work: Work, dataset: DatasetLike, history: History) -> None:
-    """Check that what is published of a dataset and what is planned are both files, or both in a table."""
+    """Check that the published and the planned content of a dataset are both files, or both in a table."""
     table = work.table_of(dataset) if isinstance(work, TabledWork) else None
     slots = {ref.slot for ref, unit in history.state.live.items() if unit.files and ref.channel == ROWS}
     elsewhere = (slot for slot in slots if (history.table_of(slot) is None) is not (table is None))

@@ -83,7 +83,7 @@ def _keep_unwritten(opened: OpenJob, ref: DatasetRef, failure: Failure) -> None:
     """Write to staging why the commit steps of a plan can't be written, for the end of its run."""
     try:
         opened.staging.put_unwritten(ref.token, failure, now())
-    except (GobblinError, OSError):  # what keeps it from being written may be what failed
+    except (GobblinError, OSError):  # the same fault may keep it from being written
         log.warning("that dataset %r failed can't be written to staging", ref.urn, exc_info=True)
 
 
@@ -118,7 +118,7 @@ def results_of(opened: OpenJob, plan: Plan, *, checked: bool) -> PlanResults:
 
 
 def _policy(opened: OpenJob, plan: Plan) -> CommitPolicy:
-    """Return the policy of a plan: what replaces something is published whole or not at all."""
+    """Return the policy of a plan: one that replaces something is published whole or not at all."""
     return CommitPolicy.FULL if plan.replaces or plan.reopens else opened.job.policy
 
 
@@ -152,7 +152,7 @@ def propose(opened: OpenJob, plan: Plan, results: PlanResults) -> Proposal:
 
 
 def _with_made(plan: Plan, units: Iterable[UnitSummary], results: PlanResults) -> Plan:
-    """Return a plan with the schemas of what was made by it, and its table, where only that tells: in a stage's first version."""
+    """Return a plan with the schemas of what it made, and its table, where only that shows them: in a stage's first version."""
     made, known = plan.checkpoint, plan.table is None or bool(plan.table.id)
     if made is None or (plan.schema is not None and made.knows_schemas and known):
         return plan

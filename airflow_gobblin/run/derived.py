@@ -89,7 +89,7 @@ def without_old_state(opened: OpenJob, history: History, run: str) -> History:
 def left_to_next(opened: OpenJob, ref: DatasetRef, report: DatasetReport) -> DatasetReport:
     """Return the report of a plan. One of a version that lost waits: the next run plans what is ready then.
 
-    What a person gave up is lost all the same.
+    A plan that a person gave up is lost all the same.
     """
     if not isinstance(opened.job.work, DerivedWork) or report.status is not Status.LOST:
         return report

@@ -24,7 +24,7 @@ def missing_units(opened: OpenJob, pack: Pack) -> Iterator[tuple[Plan, WorkUnit]
 
     Where it can't because what it reads was taken back, files of that may be gone.
 
-    :raises GobblinError: what a stage reads can't be looked at.
+    :raises GobblinError: the inputs of a stage can't be looked at.
     """
     for ref in pack.datasets:
         try:

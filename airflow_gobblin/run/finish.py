@@ -71,23 +71,23 @@ def finish(opened: OpenJob, run: RunPlan) -> tuple[DatasetReport, ...]:
     of_plans = (
         final.get(key) or _final(opened, ref, run.run_key, History(ref.urn), before) for key, ref in refs.items()
     )
-    told = tuple(
+    reported = tuple(
         report if report.watermark is not None else replace(report, watermark=watermarks.get(dataset_key(report.urn)))
         for report in chain(notes, of_plans)
     )
-    _seal(opened, run, told)
+    _seal(opened, run, reported)
     done = (ref.token for key, ref in refs.items() if key in final and final[key].status is Status.COMMITTED)
     opened.staging.finish_run(run.run, done)
     sweep(opened, keep=run.run)
-    return told
+    return reported
 
 
-def _seal(opened: OpenJob, run: RunPlan, told: Iterable[DatasetReport]) -> None:
+def _seal(opened: OpenJob, run: RunPlan, reported: Iterable[DatasetReport]) -> None:
     """Seal the run's version, if it has one. One that can't be sealed now is part of the next one."""
     if run.seals is None:
         return
     try:
-        seal(opened, run, run.seals, told)
+        seal(opened, run, run.seals, reported)
     except (GobblinError, OSError):
         log.warning("version %s can't be sealed now", run.seals.version.isoformat(), exc_info=True)
 
@@ -145,15 +145,17 @@ def _has_news(history: History) -> bool:
 
 
 def _inform_source(opened: OpenJob, history: History) -> None:
-    """Tell the source how far a dataset is published; if that fails, the next run that publishes it tells more."""
+    """Inform the source of how far a dataset is published; if that fails, the next run that publishes it reports more."""
     work, watermark = opened.job.work, history.state.watermark
     if not isinstance(work, InformingWork) or watermark is None:
         return
     try:
         work.inform(history.urn, watermark, opened.connections)
     except Exception as error:  # a user's source may raise anything
-        shown = opened.shown("tell the source of", history.urn, error)
-        log.warning("dataset %r is published up to %s, and its source isn't told so: %s", history.urn, watermark, shown)
+        shown = opened.shown("inform the source of", history.urn, error)
+        log.warning(
+            "dataset %r is published up to %s, and its source isn't informed of it: %s", history.urn, watermark, shown
+        )
 
 
 def _tidy(opened: OpenJob, history: History, run: RunPlan) -> None:

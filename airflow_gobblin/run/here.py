@@ -67,7 +67,7 @@ def run_units(
 
 def _copy(opened: OpenJob, plan: RunPlan, threads: int, report: Callable[[Progress], None]) -> None:
     """Copy the missing units, several at once, and accept their results."""
-    attempt, work, telling = uuid.uuid4().hex, opened.staging.work(plan.run), threading.Lock()
+    attempt, work, reporting = uuid.uuid4().hex, opened.staging.work(plan.run), threading.Lock()
     sizes = [(unit.files, unit.bytes) for pack in plan.packs for _, unit in missing_units(opened, pack)]
     count, share = ProgressCount(sizes), 1 / max(1, min(threads, sum(files > 0 for files, _ in sizes)))
 
@@ -77,7 +77,7 @@ def _copy(opened: OpenJob, plan: RunPlan, threads: int, report: Callable[[Progre
         place = Attempt(attempt, opened.files, folder, opened.connections, share=share)
         result = opened.staging.put_result(of.token, work.run(unit, of, place))
         if result.state is UnitState.SUCCESSFUL:
-            with telling:
+            with reporting:
                 report(count.add(unit.files, unit.bytes))
 
     missing = chain.from_iterable(map(partial(missing_units, opened), plan.packs))

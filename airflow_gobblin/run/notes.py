@@ -51,5 +51,5 @@ def keep_failure(opened: OpenJob, urn: str, run_key: str, failure: Failure) -> N
             return
         note = Note(NoteKind.UNPUBLISHED, run_key, now(), failure.text, failure=failure)
         opened.journal.put_note(urn, history.state.head, note)
-    except GobblinError:  # what keeps it from being noted may be what failed
+    except GobblinError:  # the same fault may keep it from being noted
         log.warning("that dataset %r failed can't be noted in its journal", urn, exc_info=True)

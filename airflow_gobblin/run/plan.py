@@ -154,7 +154,7 @@ def plan_again(
 def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]) -> None:
     """Keep what waits for the datasets that are held, for people to see, beside what is known of those that weren't asked for.
 
-    What waited for a dataset that the source no longer has is forgotten.
+    Forget what waited for a dataset that the source no longer has.
     """
     if not isinstance(opened.job, BatchedJob):
         return
@@ -163,7 +163,7 @@ def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]
         before = opened.staging.held()
         known = {} if before is None else dict(before.details)
     except RecordError as error:  # only people read it
-        log.warning("what was held before isn't known, and is written anew: %s", error)
+        log.warning("the datasets held before aren't known, and are written anew: %s", error)
         unreadable = True
     left = {dataset.urn for dataset in planning.every} - {dataset.urn for dataset in planning.datasets}
     held = {urn: known[urn] for urn in known.keys() & left}
@@ -173,7 +173,7 @@ def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]
 
 
 def _check_driver(opened: OpenJob) -> None:
-    """Make sure that there is a Spark, if steps need its driver: what is decided without one would stay pending.
+    """Make sure that there is a Spark, if steps need its driver: slots decided without one would stay pending.
 
     :raises ConfigurationError: there is none.
     """
@@ -182,14 +182,14 @@ def _check_driver(opened: OpenJob) -> None:
         raise ConfigurationError(
             operation="plan",
             subject=f"a run of {opened.job.name!r}",
-            cause="what it publishes is registered by Spark's driver, and no Spark is known here",
+            cause="Spark's driver registers what it publishes, and no Spark is known here",
             hint="Run it by a DAG, whose tasks have `SparkOptions`, or leave `register` out.",
         )
 
 
 @dataclass
 class _Counted:
-    """What the units of a dataset would copy.
+    """The amount that the units of a dataset would copy.
 
     :param reuses: whether its plan has files that earlier runs finished.
     """
@@ -341,17 +341,17 @@ def _would_plan(
     except PausedError as error:
         return DatasetProspect(urn, Status.PAUSED, str(error))
     except Exception as error:  # a user's sink or converter may raise anything
-        told = opened.shown("plan", urn, error)
-        if not isinstance(told, GobblinError):
+        shown = opened.shown("plan", urn, error)
+        if not isinstance(shown, GobblinError):
             hint = "Mend it in its code."
-            told = GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=told, hint=hint)
-        return DatasetProspect(urn, Status.FAILED, str(told), error=told)
+            shown = GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=shown, hint=hint)
+        return DatasetProspect(urn, Status.FAILED, str(shown), error=shown)
 
 
 def _outlined(
     opened: OpenJob, units: Iterable[WorkUnit], outline: Outline | None, report: Callable[[PlannedAct], None] | None
 ) -> Iterator[WorkUnit]:
-    """Yield units, without the properties that an outline stands for: these may be too many to keep."""
+    """Yield units, without the properties that an outline represents: these may be too many to keep."""
     work = opened.job.work
     if outline is None or not isinstance(work, OutlinedWork):
         yield from units

@@ -1,10 +1,11 @@
 """Plans that a run makes after its first one of a dataset.
 
-A flush publishes what waited when it was planned, whoever else runs meanwhile: where its plan loses, it plans again. A run of a
-stage makes every version that is ready, in order, a slot each: once one is published, or its plan lost, it plans the next one.
+A flush publishes what waited when it was planned, no matter which others run meanwhile: where its plan loses, it plans again. A
+run of a stage makes every version that is ready, in order, a slot each: once one is published, or its plan lost, it plans the
+next one.
 
 Each time the units of a pack have their results, `extract` lets the run decide, and runs the units of the plans that were made in
-place of those before. What is decided stays, whatever happens to a later plan. Each loss is the progress of another run.
+place of those before. Each decision stays, whatever happens to a later plan. Each loss is the progress of another run.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PLANS = 100
 def decide_and_plan_again(opened: OpenJob, request: RunRequest, run: RunPlan, pack: Pack) -> bool:
     """Decide what can be decided of a pack whose run goes on, and plan further what is to be planned. Safe to repeat.
 
-    What a person gave up stays given up.
+    A plan that a person gave up stays given up.
 
     :return: whether there are new plans, whose units are to be run.
     :raises TargetError: as `check_target`.
@@ -74,7 +75,7 @@ def _plan_again(opened: OpenJob, request: RunRequest, run: RunPlan, ended: dict[
 
 
 def _newer(run: RunPlan, before: DatasetRef, ref: DatasetRef) -> DatasetRef:
-    """Return a new plan as the run has it: of a flush, what waited at first is what it is to cover."""
+    """Return a new plan as the run has it: of a flush, it is to cover what waited at first."""
     if run.versions:
         log.info("dataset %r: the next version is planned", ref.urn)
         return ref

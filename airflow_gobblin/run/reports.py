@@ -33,7 +33,7 @@ from airflow_gobblin.run.backfill import by_slot
 
 log = logging.getLogger(__name__)
 
-TOLD = 10
+MOST_NAMED = 10
 """How many datasets, from the first on, a run's error gives the cause of."""
 _SLOTS_NAMED = 5
 STUCK_AFTER = 3
@@ -99,18 +99,18 @@ def published(slot: Slot, status: Status, detail: str, state: DatasetState) -> D
 
 
 def _letters(slot: Slot) -> str:
-    """Return how many rows were refused and kept, to be added to what is told of a slot."""
+    """Return how many rows were refused and kept, to be added to the detail of a slot."""
     return f": {many(slot.dead_letters, 'dead letter')}" if slot.dead_letters else ""
 
 
 def _lost(slot: Slot) -> str:
-    """Return what a mirror's target can't keep, to be added to what is told of a slot."""
-    told = lost.summary_of(slot.decision.units)
-    return f"; {told}" if told else ""
+    """Return what a mirror's target can't keep, to be added to the detail of a slot."""
+    summary = lost.summary_of(slot.decision.units)
+    return f"; {summary}" if summary else ""
 
 
 def _acts(slot: Slot) -> str:
-    """Return what a difference of files does, to be added to what is told of its slot."""
+    """Return what a difference of files does, to be added to the detail of its slot."""
     if slot.keeps_units:
         return ""
     copied = f"{many(slot.files, 'file')} of {slot.bytes:,} bytes" if slot.files else "no file"
@@ -198,8 +198,8 @@ def covered(
         by = [described(history.slot(number)) for number in sorted({ref.slot for ref in units})]
     else:
         by = [*by_slot(history, units)]
-    told = "; ".join(by[:_SLOTS_NAMED]) + (f"; and {len(by) - _SLOTS_NAMED} more" if len(by) > _SLOTS_NAMED else "")
-    how = f"was committed by another run: {told}" if by else "is covered without files (imported, or skipped)"
+    named = "; ".join(by[:_SLOTS_NAMED]) + (f"; and {len(by) - _SLOTS_NAMED} more" if len(by) > _SLOTS_NAMED else "")
+    how = f"was committed by another run: {named}" if by else "is covered without files (imported, or skipped)"
     return DatasetReport(urn, Status.COVERED, f"range {planned} {how}")
 
 
@@ -211,10 +211,10 @@ def with_kept(report: DatasetReport, history: History, kept: Mapping[str, str]) 
     mine = [one for one, path in kept.items() if history.has(path)]
     if not mine:
         return report
-    told = ", ".join(shown(one) for one in mine[:_SLOTS_NAMED])
+    named = ", ".join(shown(one) for one in mine[:_SLOTS_NAMED])
     more = f" and {len(mine) - _SLOTS_NAMED:,} more" if len(mine) > _SLOTS_NAMED else ""
     why = "which somebody put in place of a file while it was deleted, and somebody else replaced"
-    return replace(report, detail=f"{report.detail}; kept until you take it away is {told}{more}, {why}")
+    return replace(report, detail=f"{report.detail}; kept until you take it away is {named}{more}, {why}")
 
 
 def final(slot: Slot, history: History) -> DatasetReport:
@@ -267,7 +267,7 @@ def left_behind(history: History, pending: Slot) -> DatasetNote:
 def noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
     """Report a note at the end of a run.
 
-    :param unfinished: its dataset has an unfinished slot, and the note tells the way out, unless it has a remedy.
+    :param unfinished: its dataset has an unfinished slot, and the note names the way out, unless it has a remedy.
     """
     again = note.status is Status.FAILED and not note.asked and not (unfinished and note.remedy is None)
     return DatasetReport(
@@ -283,8 +283,8 @@ def failed(operation: str, urn: str, error: Exception) -> DatasetReport:
     if not isinstance(error, GobblinError):
         log.error("can't %s dataset %r", operation, urn, exc_info=error)
         hint, remedy = "See the log. Nothing is lost.", Remedy.REPEAT
-        told = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint, remedy=remedy)
-        return replace(failed(operation, urn, told), retryable=True)
+        wrapped = GobblinError(operation=operation, subject=f"dataset {urn!r}", cause=error, hint=hint, remedy=remedy)
+        return replace(failed(operation, urn, wrapped), retryable=True)
     status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), Status.FAILED)
     report = DatasetReport(urn, status, error.text, remedy=error.remedy)
     if status is not Status.FAILED:
@@ -310,11 +310,11 @@ def incomplete(job: Job, reports: Iterable[DatasetReport]) -> IncompleteRunError
     bad = unwanted(job, reports)
     if not bad:
         return None
-    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({without_stop(r.text)})" for r in bad[:TOLD])
-    more = f"; and {len(bad) - TOLD} more" if len(bad) > TOLD else ""
+    lines = "; ".join(f"{shown(r.urn)}: {r.status} ({without_stop(r.text)})" for r in bad[:MOST_NAMED])
+    more = f"; and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
     return IncompleteRunError(
         operation="finish",
         subject=f"the run of ingestion {job.name!r}",
         cause=f"{many(len(bad), 'dataset')} not as the policy wants: {lines}{more}",
-        hint="What was published stands. Each line names what to mend or to do.",
+        hint="Everything published stays. Each line names what to mend or to do.",
     )

@@ -1,4 +1,4 @@
-"""What a plan has of earlier ones of its dataset, which failed runs left in staging.
+"""The use that a plan makes of earlier ones of its dataset, which failed runs left in staging.
 
 An earlier plan that is still right is the plan. Otherwise its token is given up before the new plan is stored, so that it is
 never decided, and then units of the new plan take the files that it finished: each by a rename, which one process can do.
@@ -59,8 +59,8 @@ def with_earlier(
     earlier = [one for one in map(opened.staging.plan, tokens) if one is not None and work.reuses(plan, one)]
     earlier = [one for one in earlier if _is_left(one, history) and not _was_refused(opened, one)]
     earlier.sort(key=lambda one: _given_up_at(one, history))
-    standing = [one for one in earlier if can_win(one, history) and one.is_like(plan)]
-    for one in sorted(standing, key=lambda one: opened.staging.count_results(one.token), reverse=True):
+    valid = [one for one in earlier if can_win(one, history) and one.is_like(plan)]
+    for one in sorted(valid, key=lambda one: opened.staging.count_results(one.token), reverse=True):
         same, units = _compared(opened, one, units)
         if same:
             log.info("dataset %r: a plan that an earlier run left is still right, and is carried out", plan.urn)
@@ -97,7 +97,7 @@ def _was_refused(opened: OpenJob, plan: Plan) -> bool:
     """Return whether a check found the files of a plan not fit to be published: they are made anew."""
     try:
         failure = opened.staging.unwritten(plan.token)
-    except RecordError:  # it may say so
+    except RecordError:  # it may record a refusal
         return True
     return failure is not None and failure.kind is ErrorKind.CHECK_FAILED
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _IN = frozenset({Status.COMMITTED, Status.COVERED, Status.IDLE})
 """Everything that the source had for the run is published."""
-_TOLD = 5
+_NAMED = 5
 _WAITS = frozenset({Status.HELD, Status.PAUSED})
 """The rest belongs to the version that publishes it."""
 
@@ -37,7 +37,7 @@ def seal(opened: OpenJob, run: RunPlan, sealing: Sealing, reports: Iterable[Data
     found = {report.urn: report.status for report in reports}
     lacks = sorted(urn for urn, status in found.items() if status not in _IN | _WAITS)
     if lacks:
-        _unsealed(sealing, f"{', '.join(map(shown, lacks[:_TOLD]))} may lack something of it")
+        _unsealed(sealing, f"{', '.join(map(shown, lacks[:_NAMED]))} may lack something of it")
         return None
     seals = Seals(opened.journal)
     while True:
@@ -54,7 +54,7 @@ def seal(opened: OpenJob, run: RunPlan, sealing: Sealing, reports: Iterable[Data
 
 @dataclass(frozen=True)
 class _Known:
-    """What a seal needs of a dataset. :param state: without units. :param head: its newest slot that has ended.
+    """The facts that a seal needs of a dataset. :param state: without units. :param head: its newest slot that has ended.
     :param answered: what was planned by the slot that answers the run, if it was committed before; of a trimmed slot, only if a
         part of it wasn't covered then.
     """

@@ -37,12 +37,12 @@ UNKNOWN = 255
 _WAITING = 64
 """The requests that wait while the server loads."""
 _READ_ON_IMPORT = ("PYTHON", "PYSPARK_", "ARROW_", "GRPC_", "OMP_", "OPENBLAS_", "MKL_", "LC_", "LD_")
-"""What variables begin with that decide how modules load."""
+"""The prefixes of variables that decide how modules load."""
 _ALSO_READ = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "AIRFLOW_HOME", "SPARK_HOME", "SPARK_CONNECT_MODE_ENABLED")
 
 
 class DriverProcess(Protocol):
-    """What is needed of a `subprocess.Popen`, with its output in `stdout`."""
+    """The part of a `subprocess.Popen` that is needed, with its output in `stdout`."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: Any) -> None: ...
@@ -77,7 +77,7 @@ def start_driver(command: Sequence[str], environment: Mapping[str, str]) -> Driv
 class _ForkedDriver:
     """A driver that a server has forked.
 
-    :param connection: to the server, which says by it how the driver ended.
+    :param connection: to the server, which reports by it how the driver ended.
     """
 
     def __init__(self, pid: int, connection: socket.socket, stdout: IO[str]) -> None:
@@ -109,14 +109,14 @@ class _ForkedDriver:
         return status
 
     def _status(self, timeout: float | None) -> int | None:
-        """Return how it ended. What the server says is only looked at, so that anyone may ask again, also a signal's handler."""
+        """Return how it ended. The server's report is only looked at, so that anyone may ask again, also a signal's handler."""
         with suppress(OSError, ValueError):  # another thread has waited for it, and closed the connection
             ready, _, _ = select.select([self._connection], [], [], timeout)
             if not ready:
                 return None
-            said = self._connection.recv(fork_server.ENDED, socket.MSG_PEEK | socket.MSG_WAITALL)
-            if len(said) == fork_server.ENDED:
-                return int.from_bytes(said, "big", signed=True)
+            report = self._connection.recv(fork_server.ENDED, socket.MSG_PEEK | socket.MSG_WAITALL)
+            if len(report) == fork_server.ENDED:
+                return int.from_bytes(report, "big", signed=True)
         return UNKNOWN if self._ended is None else self._ended
 
     def terminate(self) -> None:

@@ -34,7 +34,7 @@ PID = 4
 """The bytes of the answer: the driver's process id. The driver then waits for `GO`."""
 GO = b"g"
 ENDED = 4
-"""The bytes in which the server says how a driver ended: its exit status, or the negative number of a signal."""
+"""The bytes in which the server reports how a driver ended: its exit status, or the negative number of a signal."""
 _MODULES = (
     "airflow_gobblin.spark.application",
     "airflow_gobblin.spark.pack",
@@ -90,7 +90,7 @@ def _load() -> None:
 
         import_kinds()
     gc.collect()
-    freeze_heap()  # what is loaded stays in memory that all drivers share
+    freeze_heap()  # everything loaded stays in memory that all drivers share
 
 
 def _report_ended(running: dict[int, socket.socket]) -> None:
@@ -125,7 +125,7 @@ def _take_over(connection: socket.socket) -> tuple[str, list[str]]:
     os.setsid()
     connection.sendall(os.getpid().to_bytes(PID, "big"))
     if connection.recv(1) != GO:
-        os._exit(0)  # whoever asked has given up, and starts another one
+        os._exit(0)  # the process that asked has given up, and starts another one
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)

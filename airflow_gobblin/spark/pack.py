@@ -95,9 +95,9 @@ class _Split:
         known: Mapping[int, Sequence[UnitResult]],
     ) -> None:
         self._work, self._of, self.count = work, (unit, plan, attempt), count
-        self._place, standing = work.finished_parts(unit, plan, attempt, known)
-        self._results = {**standing}
-        self.missing = [number for number in range(count) if number not in standing]
+        self._place, done = work.finished_parts(unit, plan, attempt, known)
+        self._results = {**done}
+        self.missing = [number for number in range(count) if number not in done]
         self._lock = threading.Lock()
 
     @property
@@ -170,7 +170,7 @@ class _PackRun:
         self._connections = connections
         self._attempt = attempt
         self._failures: list[Failure] = []
-        self._standing = 0
+        self._finished = 0
         self._empty = 0
         self._probe_seconds = 0.0
 
@@ -190,7 +190,7 @@ class _PackRun:
             started=started,
             seconds=time.monotonic() - clock,
             cores=cores,
-            standing=self._standing,
+            standing=self._finished,
             empty=self._empty,
             groups=tuple(groups),
             failures=tuple(self._failures),
@@ -232,7 +232,7 @@ class _PackRun:
     def _missing_of(self, plan: Plan, work: Work, held: Held) -> Iterator[_MissingUnit]:
         for unit, done in self._staging.units_done(plan):
             if done:
-                self._standing += 1
+                self._finished += 1
                 continue
             one = _MissingUnit(plan.urn, plan.token, unit.id, unit.weight, "", unit.files, unit.bytes)
             try:
@@ -262,8 +262,8 @@ class _PackRun:
         known = self._staging.part_results((BegunUnit(plan.token, unit.id), *unit.begun), count)
         split = _Split(work, plan, unit, self._attempt_at(plan, snapshot), count, known)
         if known:
-            told = plan.urn, unit.id, many(count, "part"), count - len(split.missing)
-            log.info("dataset %r: unit %r has %s, of which %d are there", *told)
+            arguments = plan.urn, unit.id, many(count, "part"), count - len(split.missing)
+            log.info("dataset %r: unit %r has %s, of which %d are there", *arguments)
         return split
 
     def _run_missing(self, work: Work, missing: list[_MissingUnit], run: str) -> tuple[int, list[GroupReport]]:
@@ -287,8 +287,8 @@ class _PackRun:
             for part in one.split.missing or (None,)
         ]
         tasks += [partial(self._run_group, run, group) for group in groups]
-        told = many(len(missing), "unit"), many(len(tasks), "Spark task"), many(cores, "core")
-        log.info("attempt %s: %s in %s on %s", self._attempt, *told)
+        counts = many(len(missing), "unit"), many(len(tasks), "Spark task"), many(cores, "core")
+        log.info("attempt %s: %s in %s on %s", self._attempt, *counts)
         threads, tag = min(len(tasks), max(cores, MIN_JOBS)), (self._attempt,)
         with ThreadPoolExecutor(threads, "spark-job", self._spark.addTag, tag) as pool:
             share = self._share(run, min(len(tasks), cores))
@@ -310,7 +310,7 @@ class _PackRun:
     def _run_here(self, work: Work, one: _MissingUnit, probe: Callable[[], int]) -> GroupReport:
         """Run a unit on this driver, with its session, and keep its result.
 
-        What executors have is looked at only if the unit fails, or asks for their number: it takes as long as a small version.
+        Executors are probed only if the unit fails, or asks for their number: that takes as long as a small version.
         """
         plan = self._staging.plan(one.token)
         unit = None if plan is None else next(unit for unit in self._staging.units(plan) if unit.id == one.unit)
@@ -445,7 +445,7 @@ class _PackRun:
 
 
 class _ProgressLog:
-    """Tells how far the copies of a pack have come: in the log, and by records in staging, which the page in Airflow reads."""
+    """Reports how far the copies of a pack have come: in the log, and by records in staging, which the page in Airflow reads."""
 
     def __init__(self, staging: Staging, run: str, pack: Pack, attempt: str, missing: Iterable[_MissingUnit]) -> None:
         self._staging, self._run, self._pack, self._attempt = staging, run, pack, attempt
@@ -455,7 +455,7 @@ class _ProgressLog:
         self._number = 0
 
     def add(self, copied: Iterable[_MissingUnit]) -> None:
-        """Count units that are copied, and tell, not more often than every few seconds."""
+        """Count units that are copied, and report, not more often than every few seconds."""
         if not self._count.all_files:
             return
         with self._lock:

@@ -92,12 +92,12 @@ def _plainly(spark: SparkSession, modules: tuple[str, ...], folder: str | None) 
     """Return each Spark task's findings without pyarrow, and more slowly."""
     from pyspark.sql.functions import spark_partition_id, udf
 
-    told: list[str] = []  # each Spark task is given its own
+    findings: list[str] = []  # each Spark task is given its own
 
     def look(_: int) -> str:
-        if not told:
-            told.append(_found(modules, folder))
-        return told[0]
+        if not findings:
+            findings.append(_found(modules, folder))
+        return findings[0]
 
     rows, plain = spark.range(0, _ROWS), udf(look, "string", useArrow=False)
     answers = rows.select(spark_partition_id().alias("partition"), plain(rows.id).alias("found")).collect()

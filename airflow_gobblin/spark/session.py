@@ -47,7 +47,7 @@ PATIENCE = 60.0
 """Seconds in which a Connect server must answer."""
 KILLED = 128 + signal.SIGTERM
 _READY = "airflow_gobblin.ready"
-"""The setting that says of a shared session that it has its code and settings."""
+"""The setting that marks a shared session as having its code and settings."""
 _TRIES = 10
 """How often a driver gives a session its code while others do, too."""
 

@@ -102,7 +102,7 @@ def shared_folder(folder: Path) -> Path:
     raise ConfigurationError(
         operation="ship",
         subject=f"code to Spark by {folder}",
-        cause="it isn't a folder of this user's alone, and what is found there is run, secrets in hand",
+        cause="it isn't a folder of this user's alone, and code that is found there is run, secrets in hand",
         hint="See who made it, and remove it; or leave out `durable`, and it isn't needed.",
     )
 

@@ -21,7 +21,7 @@ class Upstream:
     :param id: the dataset's id.
     :param reach: the ids of the sources' datasets that it is made from, but for those that only an optional upstream brings.
     :param required: whether the stage waits for it.
-    :param at_most: how far what a version has of it may be behind that, if it isn't required; `None`: any far.
+    :param at_most: how far the part of it that a version has may be behind that, if it isn't required; `None`: any far.
     """
 
     id: str
@@ -36,7 +36,7 @@ def next_ready(
     """Return the oldest version after a stage's newest that every required upstream has sealed itself, on the same roots.
 
     A version that one of them skipped is taken with the next one that all have. The other upstreams only mustn't be too far
-    behind it. What made anybody look is no matter: an event that came too early, twice or never changes nothing.
+    behind it. The reason for a look is no matter: an event that came too early, twice or never changes nothing.
 
     :param available: what each upstream has, by its id.
     :param state: the stage's own.
@@ -71,12 +71,12 @@ class Blocked:
         if self.behind:
             return f"it waits for {_named(self.behind)}, further behind {version} than an optional input may be"
         pairs = " and ".join(f"{one!r} has not come as far as {other!r}, or further" for one, other in self.apart)
-        return f"it waits until {version} of its inputs stands on the same slots of their sources: {pairs}"
+        return f"it waits until {version} of its inputs is made from the same slots of their sources: {pairs}"
 
 
 def blocked(upstreams: Sequence[Upstream], available: Mapping[str, Available], state: DatasetState) -> Blocked | None:
     """Return why a version isn't ready, though an upstream has sealed it. If none is sealed by all, it is about the first that
-    could be: what an upstream has skipped it never seals.
+    could be: an upstream never seals what it has skipped.
 
     :param available: all that each upstream has after the stage's newest version.
     :return: `None` if no version is sealed, or one is ready.
@@ -120,7 +120,7 @@ def _close_enough(upstream: Upstream, version: datetime, available: Available, s
 
 
 def same_roots(version: datetime, upstreams: Sequence[Upstream], available: Mapping[str, Available]) -> bool:
-    """Return whether what upstreams have up to a version was made from the same slots, of each source that two of them reach."""
+    """Return whether all that upstreams have up to a version was made from the same slots, of each source that two reach."""
     common = {(one.id, other.id): one.reach & other.reach for one, other in combinations(upstreams, 2)}
     meeting = {name for pair, datasets in common.items() if datasets for name in pair}
     roots = {name: united(slot.roots for slot in available[name].up_to(version)) for name in meeting}

@@ -1,7 +1,8 @@
 """Columns as Spark's DDL declares them, read without Spark: a DAG file and a worker compare the state of a stage by them.
 
-Only what Spark surely reads in the same way is told. The type of a column may be unknown here, such as one with types in it, or
-`timestamp`, which has a zone or none by a setting of Spark's; and so may be the columns, if they have comments.
+Only columns and types that Spark surely reads in the same way are reported. The type of a column may be unknown here, such as
+one with types in it, or `timestamp`, which has a zone or none by a setting of Spark's; and so may be the columns, if they have
+comments.
 """
 
 from __future__ import annotations

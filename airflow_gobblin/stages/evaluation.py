@@ -1,7 +1,7 @@
-"""The evaluation of a version on Spark: its function is called on the driver, and what it makes is written by Spark tasks.
+"""The evaluation of a version on Spark: its function is called on the driver, and Spark tasks write what it makes.
 
-Each task writes the rows of its partition as staged files, in a folder that only it writes to, and tells the driver of them. Only
-what Spark returned counts: files of a speculative or dead task are never looked for.
+Each task writes the rows of its partition as staged files, in a folder that only it writes to, and reports them to the driver.
+Only files that Spark returned count: those of a speculative or dead task are never looked for.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ _LEAST_SHUFFLED = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "1m
 def _parts(state: State | None, attempt: Attempt) -> Iterator[None]:
     """Have Spark keep buckets of state apart for a while, as far as it is worth a task each.
 
-    By itself it puts them together until there are as many as there are cores: of a large state on few cores, what a task
-    gathers then goes through the disk. A setting of people's own stays.
+    By itself it puts them together until there are as many as there are cores: of a large state on few cores, the rows that a
+    task gathers then go through the disk. A setting of people's own stays.
     """
     spark = attempt.spark
     if spark is None or state is None or state.buckets <= attempt.count_cores():
@@ -233,8 +233,8 @@ def _channels(work: FrameWork, outcome: object) -> Mapping[str, DataFrame]:
 def _state_before(spark: SparkSession, work: FrameWork, plan: Plan) -> DataFrame | None:
     """Return the state of the version before; for the first, one without rows, and with the columns that are declared.
 
-    :raises SchemaConflictError: others are declared than it has, which only Spark could tell: what is known without it was
-        compared by the plan.
+    :raises SchemaConflictError: others are declared than it has, which only Spark could determine: the plan compared what is
+        known without it.
     """
     if work.state is None:
         return None
@@ -333,7 +333,7 @@ def _as_arrow(frame: DataFrame) -> pa.Schema:
 
 
 def _nullable(field: pa.Field) -> pa.Field:
-    """Return a field that may be null, with all that is nested in it: what Spark tells of that differs by how a row was made."""
+    """Return a field that may be null, with all that is nested in it: Spark's report of that differs by how a row was made."""
     kind = field.type
     if pa.types.is_list(kind):
         kind = pa.list_(_nullable(kind.value_field))
@@ -350,7 +350,7 @@ def _quoted(column: str) -> str:
 
 
 def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Return the types of columns, whether or not they, or what is nested in them, may be null."""
+    """Return the types of columns, whether or not they, or others nested in them, may be null."""
     return {field.name: _nullable(field).type for field in schema}
 
 
@@ -360,11 +360,11 @@ def _columns(schema: pa.Schema) -> str:
 
 @dataclass(frozen=True)
 class WriteOrder:
-    """What each task of a version needs to write its partition. It travels in closures, with the secrets, and so is small.
+    """All that each task of a version needs to write its partition. It travels in closures, with the secrets, and so is small.
 
     :param staging: the folder of the attempt's staged files, below the workspace root.
     :param stem: what the paths of published files begin with.
-    :param key: the columns that tell rows apart, of a channel that has a key: each partition has all rows of its keys.
+    :param key: the columns that distinguish rows, of a channel that has a key: each partition has all rows of its keys.
     :param table: the table that its rows go to.
     :param token: of the plan.
     """

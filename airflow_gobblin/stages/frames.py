@@ -65,7 +65,7 @@ def as_dataset(stage: str) -> Dataset:
 
 @dataclass(frozen=True)
 class ConsumedInput:
-    """What a version consumes of an input.
+    """The part of an input that a version consumes.
 
     :param schema: the schema of its files, encoded.
     :param paths: the files, absolute or as URLs; there may be none.
@@ -79,7 +79,7 @@ class ConsumedInput:
 @record("frame_binding")
 @dataclass(frozen=True)
 class FrameBinding:
-    """What the plan of a version binds. See `model.plan.Binding`.
+    """The binding of the plan of a version. See `model.plan.Binding`.
 
     :param inputs: by the names that the function knows.
     :param state: the state of the version before, if the stage has state and this version isn't its first.
@@ -125,7 +125,7 @@ class FrameWork:
 
     @property
     def site(self) -> Site:
-        """The site of the work: Spark's driver. What it makes is written by Spark tasks."""
+        """The site of the work: Spark's driver. Spark tasks write what it makes."""
         return Site.DRIVER
 
     @property
@@ -135,7 +135,7 @@ class FrameWork:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """What its function is called with, by name."""
+        """The arguments that its function is called with, by name."""
         return (*self.inputs,) if self.state is None else (*self.inputs, STATE)
 
     @property
@@ -240,7 +240,7 @@ class FrameWork:
             return None
         from airflow_gobblin.stages.tables import planned_table
 
-        assert request.owner is not None, "the run tells whose table it is"
+        assert request.owner is not None, "the run names the owner of the table"
         return planned_table(self.table, request.owner, request.table, files, connections)
 
     def _state_before(
@@ -292,7 +292,7 @@ class FrameWork:
         keep_inputs(store, self.stage, self.upstreams, at, run)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
-        """Return none: what functions need is shipped, or theirs to have."""
+        """Return none: the modules that functions need are shipped, or theirs to have."""
         return ()
 
     def hold(self, connections: Connections) -> AbstractContextManager[NothingHeld]:

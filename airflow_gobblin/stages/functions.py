@@ -29,7 +29,7 @@ _functions: dict[str, Callable[..., Any]] = {}
 
 
 class Out:
-    """What the function of a stage with state, or with channels, returns, once for a version.
+    """The result that the function of a stage with state, or with channels, returns, once for a version.
 
     :param rows: the rows that the version publishes.
     :param state: the whole state after the version, with a row for each key, in a stage with state.

@@ -139,11 +139,11 @@ def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:
     gone = [f"{one!r} no longer" for one in sorted(former.reads.keys() - reads.keys())]
     new = [f"{one!r} now" for one in sorted(reads.keys() - former.reads.keys())]
     other = [f"{_HOW[reads[one]]} of {one!r} instead of {_HOW[former.reads[one]]}" for one in both]
-    told = [*gone, *new, *other]
+    changes = [*gone, *new, *other]
     raise ConfigurationError(
         operation="plan",
         subject=f"stage {state.urn!r}",
-        cause=f"it reads {' and '.join(told)}, and version {former.version.isoformat()} was made otherwise",
+        cause=f"it reads {' and '.join(changes)}, and version {former.version.isoformat()} was made otherwise",
         hint="Give it the inputs that it had; or another name; or let it make all versions again: "
         f"`airflow gobblin pipeline rewind {state.urn} --start --reason …`.",
     )
@@ -166,12 +166,12 @@ def _look(
         with opened(one, connections) as journal:
             histories[one.id] = journal.history(one.urn)
     alive = {name for made in state.checkpoints.values() for name, slots in made.parents.items() if slots}
-    # An upstream that no live version was made from may be another one than before: how far that was looked at says nothing.
+    # An upstream that no live version was made from may be another one than before: how far that was looked at proves nothing.
     return look(checkpoints, histories, {name: slot for name, slot in state.looked.items() if name in alive})
 
 
 def each_once(inputs: Iterable[Input]) -> tuple[Input, ...]:
-    """Return an input for each upstream: one look at it tells what it has for all inputs that are channels of it."""
+    """Return an input for each upstream: one look at it shows what it has for all inputs that are channels of it."""
     return tuple({one.id: one for one in inputs}.values())
 
 
@@ -249,5 +249,5 @@ def _of_versions(one: Input, history: History) -> History:
 
 
 def _taken_back(found: Look) -> str:
-    told = " and ".join(f"{many(len(slots), 'slot')} of {name!r}" for name, slots in found.retired.items())
-    return f"{told} {'was' if sum(map(len, found.retired.values())) == 1 else 'were'} taken back"
+    named = " and ".join(f"{many(len(slots), 'slot')} of {name!r}" for name, slots in found.retired.items())
+    return f"{named} {'was' if sum(map(len, found.retired.values())) == 1 else 'were'} taken back"

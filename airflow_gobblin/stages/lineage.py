@@ -1,4 +1,4 @@
-"""Lineage: whether what a stage's versions were made from is still there.
+"""Lineage: whether everything that a stage's versions were made from is still there.
 
 A parent is gone if a rewind, a replacement or a drop retired any of its units; that its files are cleaned up later is no matter.
 A stage looks before it plans and when it decides, at the cost of what was retired since its last look.
@@ -22,7 +22,7 @@ __all__ = ["Look", "look", "looked_up_to", "retired"]
 
 @dataclass(frozen=True)
 class Look:
-    """What a look found.
+    """The findings of a look.
 
     :param retired: the parents that are gone, by upstream; none of an upstream that lost nothing.
     :param looked: how far it went, by upstream. A decision of the stage keeps it, and nothing else does.
@@ -51,7 +51,7 @@ def look(checkpoints: Iterable[Checkpoint], upstreams: Mapping[str, History], si
 
 
 def retired(parents: Iterable[ConsumedSlot], upstream: History, since: int) -> frozenset[ConsumedSlot]:
-    """Return the parents of which an upstream retired anything after a slot. Where that is trimmed, its live units tell.
+    """Return the parents of which an upstream retired anything after a slot. Where that is trimmed, its live units show it.
 
     :raises RecordError: the upstream's journal lacks slots that it had.
     """

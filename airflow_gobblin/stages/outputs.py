@@ -1,4 +1,4 @@
-"""What jobs publish, as stages name and read it. Light to import, as a DAG file and each Spark task do."""
+"""The outputs of jobs, as stages name and read them. Light to import, as a DAG file and each Spark task do."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Output:
 
 @runtime_checkable
 class Readable(Protocol):
-    """What stages can read: an output, a stage, or one of these in `Whole` or `OptionalInput`."""
+    """Anything that stages can read: an output, a stage, or one of these in `Whole` or `OptionalInput`."""
 
     @property
     def output(self) -> Output:
@@ -70,7 +70,7 @@ class Whole:
 @dataclass(frozen=True)
 class OptionalInput:
     """An input that a stage doesn't wait for: a version has what this one has sealed by then, up to that version, whatever its
-    schedule is; what it seals later belongs to the next.
+    schedule is; anything that it seals later belongs to the next.
 
     :param at_most: how far the newest version that it has sealed up to the stage's may be behind that; else that one isn't made.
         `None`: any far.

@@ -1,4 +1,4 @@
-"""What a stage reads, as its journal has it on record: for people, who see there what it waits for. No rule relies on it.
+"""The inputs of a stage, as its journal has them on record: for people, who see there what it waits for. No rule relies on them.
 
 <journal>/_inputs/<stage>/<number>                    its inputs since some run; the newest is valid
 """

@@ -38,7 +38,7 @@ def would_rewind(admin: Administration, stage: str, to: datetime | None) -> Chan
 def would_rewind_source(admin: Administration, to: datetime | None) -> tuple[Change, ...]:
     """Preview taking back what an ingestion has published after a version, of all its datasets. Its next run extracts it anew.
 
-    What belongs to a version follows from seals. Snapshots have none, and stay.
+    The slots that belong to a version follow from seals. Snapshots have none, and stay.
 
     :param to: the version; if it isn't sealed, the newest one before that is; `None`: everything is taken back.
     :raises ConfigurationError: nothing was published after that version, none up to it is sealed, a slot is pending, or

@@ -21,9 +21,9 @@ __all__ = ["State", "checked_channels", "checked_form", "state_before"]
 
 @dataclass(frozen=True)
 class State:
-    """What the function of a stage keeps for the next version: a DataFrame, whole, with a row for each key.
+    """The state that the function of a stage keeps for the next version: a DataFrame, whole, with a row for each key.
 
-    :param key: the columns that tell its rows apart.
+    :param key: the columns that distinguish its rows.
     :param schema: its columns as Spark's DDL, such as `"carrier string, flights bigint"`: the first version's function is given a
         DataFrame without rows that has them. Without it, that one has no columns.
     :param buckets: the number of parts that it is written in, by a hash of the key; parts below a megabyte are put together.

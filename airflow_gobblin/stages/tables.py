@@ -1,4 +1,4 @@
-"""A table as the sink of a stage: what a version is planned for, and what its evaluation finds or makes.
+"""A table as the sink of a stage: the one that a version is planned for, and the one that its evaluation finds or makes.
 
 The columns of a stage's rows are known once its function was called. So its first version makes the table, on Spark's driver.
 """

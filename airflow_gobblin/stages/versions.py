@@ -1,4 +1,4 @@
-"""What an upstream has for the stages that read it: its sealed versions, and the slots that belong to each."""
+"""The content of an upstream for the stages that read it: its sealed versions, and the slots that belong to each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AvailableSlot:
 
 @dataclass(frozen=True)
 class Available:
-    """What an upstream has.
+    """The sealed versions and the slots of an upstream.
 
     :param sealed: the versions that it sealed itself, each with its boundary.
     :param slots: its slots with live units that belong to these versions, or to one before them.
@@ -54,7 +54,7 @@ class Available:
     more: bool = False
 
     def knows(self, version: datetime) -> bool:
-        """Return whether what was read tells if it has sealed a version."""
+        """Return whether enough was read to know if it has sealed a version."""
         return not self.more or any(one >= version for one in self.sealed)
 
     def up_to(self, version: datetime) -> tuple[AvailableSlot, ...]:
@@ -80,8 +80,8 @@ def of_dataset(
     """
     rest = iter(seals)
     found = islice(rest, most)
-    standing = (seal for seal in found if history.urn in seal.datasets and is_valid(seal, states))
-    sealed = {seal.upto: seal.datasets[history.urn].head for seal in standing}
+    valid = (seal for seal in found if history.urn in seal.datasets and is_valid(seal, states))
+    sealed = {seal.upto: seal.datasets[history.urn].head for seal in valid}
     state = history.state
     slots = (
         AvailableSlot(slot, state.origin(slot.slot), {dataset: (slot,)})
@@ -149,8 +149,8 @@ def checkpoint(
 def slots_to_read(upstream: str, made: Checkpoint, state: DatasetState, *, whole: bool) -> frozenset[int]:
     """Return the slots of an upstream that a version reads.
 
-    What it consumes; or everything up to it: what the live versions before it consumed, too. If any of that is retired, the stage
-    goes back to before the version that consumed it, and so to before this one.
+    Those are the ones that it consumes; or all up to it: those that the live versions before it consumed, too. If any of them is
+    retired, the stage goes back to before the version that consumed it, and so to before this one.
 
     :param state: the stage's own.
     """

@@ -49,7 +49,7 @@ class StepStatus(StrEnum):
 
 
 class FenceResult(StrEnum):
-    """What a fence found, and ensures from now on (rule 15)."""
+    """The outcome that a fence found, and ensures from now on (rule 15)."""
 
     HOLDS = "holds"
     """The act was not done, and never will be."""
@@ -141,7 +141,7 @@ class CommitStep(Protocol):
 
     @property
     def subject(self) -> str:
-        """What it publishes, in the words of its errors, such as `file 'flights/0.parquet'`."""
+        """The name of what it publishes, in the words of its errors, such as `file 'flights/0.parquet'`."""
 
     @property
     def conflict(self) -> str:
@@ -161,7 +161,7 @@ class CommitStep(Protocol):
         """Undo what it did, and nothing else; harmless if it did nothing. For abandoned sequences, the last phase first.
 
         It is also called after later slots have published, and must leave what their steps made. So steps of two slots share no
-        name: each makes names with its slot's token. Of a shared name, `verify` can't tell whose it is.
+        name: each makes names with its slot's token. Of a shared name, `verify` can't determine whose it is.
 
         A step with a fence removes no more than its fence left.
         """
@@ -170,7 +170,7 @@ class CommitStep(Protocol):
         """Return the files that it publishes: readers of the journal find these, and clean-up removes these once their units were
         replaced, or dropped with their files.
 
-        What a step makes and `files` doesn't name is never cleaned up once its slot is done.
+        Anything that a step makes and `files` doesn't name is never cleaned up once its slot is done.
 
         A step that publishes files looks at their source itself, and overwrites nothing but what it expects: it is executed
         without being verified first.
@@ -181,7 +181,7 @@ class CommitStep(Protocol):
 
 
 class SitedStep(Protocol):
-    """A step that says where it is carried out; all others are at home on a worker and in a Spark task alike.
+    """A step that states where it is carried out; all others are at home on a worker and in a Spark task alike.
 
     On the driver, `StepContext.spark` is a session for `verify` and `execute`; `fence` and `undo` are called on workers.
     """
@@ -200,7 +200,7 @@ class ManyFilesStep(Protocol):
 
 
 class PublishingStep(ManyFilesStep, Protocol):
-    """A step that says whether it publishes files, so that nobody has to make a list of thousands to know that."""
+    """A step that states whether it publishes files, so that nobody has to make a list of thousands to know that."""
 
     @property
     def publishes(self) -> bool:
@@ -208,7 +208,7 @@ class PublishingStep(ManyFilesStep, Protocol):
 
 
 def site_of(step: CommitStep) -> Site:
-    """Return where a step is carried out: a `SitedStep` says so."""
+    """Return where a step is carried out: a `SitedStep` states it."""
     site: Site = getattr(step, "site", Site.TASK)  # to ask for the protocol takes ten times as long, for each file
     return site
 
@@ -226,13 +226,13 @@ class HighWatermarkStep:
 
 
 def publishes_files(step: CommitStep) -> bool:
-    """Return whether a step publishes files: a `PublishingStep` says so."""
+    """Return whether a step publishes files: a `PublishingStep` states it."""
     publishes: bool | None = getattr(step, "publishes", None)  # see `site_of`
     return bool(step.files()) if publishes is None else publishes
 
 
 def weight_of(step: CommitStep) -> int:
-    """Return how many files a step is about: a `ManyFilesStep` says so."""
+    """Return how many files a step is about: a `ManyFilesStep` states it."""
     entries: int | None = getattr(step, "entries", None)  # see `site_of`
     return max(1, len(step.files())) if entries is None else entries
 

@@ -91,7 +91,7 @@ class DeleteStep:
         return FenceResult.DONE if gone else FenceResult.HOLDS
 
     def undo(self, context: StepContext) -> None:
-        """What was deleted stays deleted: the next plan finds it missing."""
+        """Leave it deleted: the next plan finds it missing."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return ()
@@ -180,7 +180,7 @@ class DeleteObjectStep:
             objects.remove(self.path, self.identity.stamp)
 
     def undo(self, context: StepContext) -> None:
-        """What was deleted stays deleted: the next plan finds it missing."""
+        """Leave it deleted: the next plan finds it missing."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return ()

@@ -136,7 +136,7 @@ def step_error(
 
     :param urn: the dataset of its sequence.
     :param slot: the slot of its sequence.
-    :param failure: what `execute` raised.
+    :param failure: the error that `execute` raised.
     """
     subject = f"{step.subject} of dataset {urn!r}"
     if status is StepStatus.CONFLICT:

@@ -1,8 +1,8 @@
 """The step of mirrors that makes a table of a Hive metastore agree with the files of a file set, by SQL on Spark's driver.
 
-It can't be made safe from a late process: a metastore changes a partition under no condition. So it doesn't say what to add or to
-drop. Whoever carries it out, however late, looks at the files as they are then, brings the table there, and looks at both again:
-a late executor of an older slot does what one of the newest slot would do.
+It can't be made safe from a late process: a metastore changes a partition under no condition. So it doesn't list what to add or
+to drop. Each executor, however late, looks at the files as they are then, brings the table there, and looks at both again: a late
+executor of an older slot does what one of the newest slot would do.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each is an act that is possible once only (rule 14): it consumes the staged name, or the upload, which only its slot has. On disk
 that is a rename; a store that can't rename without overwriting has links or copies instead, and the staged names go before the
-outcome. The fence consumes the same. There is no undo: what was placed stays, and the next plan looks at it.
+outcome. The fence consumes the same. There is no undo: placed files stay, and the next plan looks at them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PlaceStep:
     """The step that gives a staged file its place: where nothing is, and never over anything; or in place of another file, if
     that is the one that the plan saw there, or is gone.
 
-    What somebody else writes to a file between the look at it and the rename over it is lost.
+    Data that somebody else writes to a file between the look at it and the rename over it is lost.
 
     :param source: the staged file, relative to the target root.
     :param target: its place, relative to the target root.
@@ -186,7 +186,7 @@ class PlaceStep:
 
     @property
     def conflict(self) -> str:
-        return "another file stands there" + (" than the one that is to be replaced" if self.replaces else "")
+        return "another file is there" + (" than the one that is to be replaced" if self.replaces else "")
 
     @property
     def lost(self) -> str:
@@ -350,7 +350,7 @@ class PlaceFolderStep:
     def subject(self) -> str:
         return f"folder {self.target!r}"
 
-    conflict = "something else stands there"
+    conflict = "something else is there"
 
     @property
     def lost(self) -> str:
@@ -444,7 +444,7 @@ class PutStep(OfOneObject):
     def undo(self, context: StepContext) -> None:
         """It stays where it was put: the next plan finds it there."""
 
-    conflict = "another object stands there"
+    conflict = "another object is there"
 
     @property
     def lost(self) -> str:
@@ -502,7 +502,9 @@ class PlaceUploadStep(OfOneObject):
             uploads.replace(self.target, self.upload, self.replaces.stamp)
             if context.files.identity(self.target) == self.replaces != self.identity:
                 # versitygw answers so where the upload is gone
-                raise FileNotFoundError(errno.ENOENT, "the store said that it was replaced, and it wasn't", self.target)
+                raise FileNotFoundError(
+                    errno.ENOENT, "the store reported that it was replaced, and it wasn't", self.target
+                )
         else:  # a store may ignore the condition
             raise FileExistsError(errno.EEXIST, "it is not the object that is to be replaced", self.target)
 
@@ -519,7 +521,7 @@ class PlaceUploadStep(OfOneObject):
 
     @property
     def conflict(self) -> str:
-        return "another object stands there" + (" than the one that is to be replaced" if self.replaces else "")
+        return "another object is there" + (" than the one that is to be replaced" if self.replaces else "")
 
     lost = "the store has no such object, and has expired or aborted its upload"
 
@@ -595,7 +597,7 @@ class PlaceCopyStep(OfOneObject):
 
     @property
     def conflict(self) -> str:
-        return "another object stands there" + (" than the one that is to be replaced" if self.replaces else "")
+        return "another object is there" + (" than the one that is to be replaced" if self.replaces else "")
 
     @property
     def lost(self) -> str:

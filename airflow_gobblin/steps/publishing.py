@@ -76,7 +76,7 @@ class MoveStep:
     def subject(self) -> str:
         return f"file {self.target!r}"
 
-    conflict = "another file stands there, of other content"
+    conflict = "another file is there, of other content"
 
     @property
     def lost(self) -> str:
@@ -150,7 +150,7 @@ class UploadStep(OfOneObject):
         uploads_of(context.files).abort(self.target, self.upload.id)  # first, so that nobody completes it later
         _remove(self.file, context.files)
 
-    conflict = "another object stands there, of other content"
+    conflict = "another object is there, of other content"
     lost = "the store has no such object, and has expired or aborted its upload"
 
 
@@ -254,7 +254,7 @@ class FolderStep:
 
     @property
     def conflict(self) -> str:
-        return f"something else stands there, or is among its files in its staged folder {self.source!r}"
+        return f"something else is there, or is among its files in its staged folder {self.source!r}"
 
     @property
     def lost(self) -> str:

@@ -75,7 +75,7 @@ def close_trash(
     :param closing: its new name. Another process may have given it the other one.
     :param path: the place of what was taken there. Everything is put back but the file that was to be taken.
     :param identity: that file's.
-    :param end: what becomes of that file, called with its path there.
+    :param end: the function that deals with that file, called with its path there.
     """
     with suppress(FileNotFoundError, FileExistsError):
         files.move_folder(trash, closing)
@@ -84,7 +84,7 @@ def close_trash(
             if files.identity(folder) is None:
                 break
             found = files.identities(folder)
-            for name in sorted(found, key=lambda name: found[name] == identity):  # what is put back comes first
+            for name in sorted(found, key=lambda name: found[name] == identity):  # those to put back come first
                 if found[name] == identity:
                     end(f"{folder}/{name}")
                 else:

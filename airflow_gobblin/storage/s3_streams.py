@@ -1,7 +1,7 @@
 """Large parts of S3's objects, block by block as they arrive, by the signatures and connections of botocore, which s3fs brings.
 
 It takes two thirds of the CPU time that obstore takes, whose own threads hand over each block; for small parts obstore is the
-better way. An optional shortcut as well: what it can't do, or is refused, is done again through s3fs.
+better way. An optional shortcut as well: anything that it can't do, or is refused, is done again through s3fs.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _ERRORS = {
     "UnsupportedOperationException": errno.ENOTSUP,
 }
 _FILE_AND_FOLDER = "must both be directories"
-"""What a rename answers where one of the two is a folder, and the other one is none."""
+"""The answer of a rename where one of the two is a folder, and the other one is none."""
 _NO_ATTRIBUTE = ("XAttr", "ACLs has been disabled")
 
 
@@ -59,7 +59,7 @@ class WebHdfs:
         self._url = url
         self.user = user
         self._session = requests.Session()
-        # Only what changes nothing is sent again after it was sent.
+        # Only a request that changes nothing is sent again after it was sent.
         retries = Retry(_TRIES - 1, redirect=0, allowed_methods={"GET"}, backoff_factor=0.2, status=0)
         self._session.mount(f"{urlsplit(url).scheme}://", HTTPAdapter(pool_maxsize=_CONCURRENT, max_retries=retries))
         self._session.trust_env = False
@@ -148,7 +148,7 @@ class WebHdfs:
     def create(self, path: str, **parameters: str) -> WebHdfsOutput:
         """Open a new file for writing, with the folders that it is in.
 
-        :raises FileExistsError: it exists; perhaps only told when it is closed.
+        :raises FileExistsError: it exists; perhaps only reported when it is closed.
         """
         there = self._call("PUT", "CREATE", path, overwrite="false", noredirect="true", **parameters)["Location"]
         with as_os_error("write", path):
@@ -237,15 +237,17 @@ class WebHdfsOutput:
 
 
 def _error(status: int, text: str, path: str) -> OSError:
-    """Return the error of an answer. Its message is what the namenode says, without the stack that may follow."""
+    """Return the error of an answer. Its message is the namenode's, without the stack that may follow."""
     try:
-        told = json.loads(text)["RemoteException"]
+        reported = json.loads(text)["RemoteException"]
     except (ValueError, KeyError, TypeError):
         number = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT}.get(status, errno.EIO)
         return OSError(number, f"the server answered {status}", path)
-    message = str(told.get("message", "")).partition("\n")[0]
+    message = str(reported.get("message", "")).partition("\n")[0]
     if _FILE_AND_FOLDER in message:
         return FileExistsError(errno.EEXIST, message, path)
     if any(word in message for word in _NO_ATTRIBUTE):
         return OSError(errno.ENOTSUP, message, path)
-    return OSError(_ERRORS.get(told.get("exception", ""), errno.EIO), f"{told.get('exception')}: {message}", path)
+    return OSError(
+        _ERRORS.get(reported.get("exception", ""), errno.EIO), f"{reported.get('exception')}: {message}", path
+    )

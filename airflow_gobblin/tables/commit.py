@@ -1,6 +1,6 @@
 """The one step that publishes to a table: a single atomic commit, which also moves the dataset's mark.
 
-Whatever a format's library answers, the mark tells what happened. It is compared with two values only, its own and the one that
+Whatever a format's library answers, the mark shows what happened. It is compared with two values only, its own and the one that
 it must have before, and never by order: a mark that is neither means that something is wrong, and stops by name.
 """
 
@@ -83,7 +83,7 @@ class TableCommitStep:
         return "a data file staged for it, or a list of these, is gone: the table's own clean-up may have removed it"
 
     def files(self) -> tuple[TargetFile, ...]:
-        """Return none: what leaves a table is removed by the table's own clean-up."""
+        """Return none: data that leaves a table is removed by the table's own clean-up."""
         return ()
 
     def folders(self) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ class TableCommitStep:
 
     def _may_be_overruled(self, look: Look, slot: SlotOfStep) -> bool:
         """Return whether a slot of a table that isn't as it has to be can be shut out, if a person asks for it: no later slot,
-        and no other one in its place, has marked the table; and what the slot committed doesn't stand.
+        and no other one in its place, has marked the table; and the slot's commit isn't in its history.
         """
         if look.mark == slot.done:
             return not look.in_history

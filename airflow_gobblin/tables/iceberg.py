@@ -1,7 +1,7 @@
 """Iceberg tables, by pyiceberg: its catalogs and files, but a commit of our own, since its `Transaction` repeats commits.
 
 A commit is one call of `Catalog.commit_table`. It requires the table's uuid, the head of `main`, the schema and the partition
-that were looked at. Marks are properties of the table, set by the same call; each also stands in the summary of its snapshot.
+that were looked at. Marks are properties of the table, set by the same call; each is also in the summary of its snapshot.
 Sources: the format's specification, https://iceberg.apache.org/spec/ (snapshots, manifests, single-value serialization).
 """
 
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 OWNER = "gobblin.owner"
-"""The property that says whose the table is."""
+"""The property that records whose the table is."""
 MERGED_BYTES = 256 << 20
 """The most bytes of staged files that one commit merges, on a worker."""
 FILES_PER_MANIFEST = 5_000
-"""What bounds the memory of a commit: a manifest's entries are held while it is written or read."""
+"""The limit that bounds the memory of a commit: a manifest's entries are held while it is written or read."""
 _MARK = "gobblin.mark."
 _NAME_MAPPING = "schema.name-mapping.default"
 _TRANSFORM = re.compile(r"(?P<name>\w+)(?:\[(?P<width>\d+)\])?")
@@ -264,7 +264,7 @@ class OpenIcebergTable:
 
     def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
         if change.merge is not None and change.removes:
-            raise self._error("merge into", "units can't be replaced there: what was merged has lost its unit")
+            raise self._error("merge into", "units can't be replaced there: merged rows have lost their unit")
         if change.merge is not None:
             from airflow_gobblin.tables.arrow.merging import COMPARED_ROWS
 
@@ -305,7 +305,7 @@ class OpenIcebergTable:
                 rows += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
             elif manifest.has_added_files() or manifest.has_existing_files():
                 whole = False
-        with _as_table_error("count", self._table.name):  # only reading tells what delete files of others leave
+        with _as_table_error("count", self._table.name):  # only reading shows what delete files of others leave
             return Count(files, rows if whole else table.scan().count())
 
     def read(self, version: str = "") -> ds.Dataset:
@@ -327,7 +327,7 @@ class OpenIcebergTable:
                 operation="read",
                 subject=f"snapshot {version} of {self._table.name}",
                 cause="it has expired",
-                hint="Read a newer one; the table's maintenance says how long old ones stay.",
+                hint="Read a newer one; the table's maintenance decides how long old ones stay.",
             )
         return table
 
@@ -402,7 +402,7 @@ class OpenIcebergTable:
     def _asserted_here(self, properties: Mapping[str, str]) -> tuple[Any, ...]:
         """Return what only a catalog that compares in this process can be asked for: that nobody's mark or owner changed.
 
-        The snapshots say so, too; but for a table that was put back to none.
+        The snapshots show that, too; but for a table that was put back to none.
         """
         from pyiceberg.catalog.sql import SqlCatalog
 
@@ -488,7 +488,7 @@ class _Snapshot:
         if change.merge is not None:
             merged = self._merged(change, list(adding))
             adding = iter(merged.adding)
-        # Before what is added: if what leaves isn't found, less is written for nothing.
+        # Before what is added: if files that leave aren't found, less is written for nothing.
         manifests = list(self._kept(change, frozenset() if merged is None else merged.leaving))
         manifests += self._added(adding)
         sequence = metadata.next_sequence_number()
@@ -520,7 +520,7 @@ class _Snapshot:
     def _listed(self, change: Change) -> Iterator[Any]:
         """Yield the files to add, as the format has them.
 
-        :raises TableError: they aren't as many as the change says.
+        :raises TableError: they aren't as many as the change states.
         """
         entry_of = _EntryOf(self._schema, self._table.metadata.spec(), self._table.metadata.location)
         files = rows = 0
@@ -573,7 +573,7 @@ class _Snapshot:
         """Yield the manifests of the head, those rewritten from which something leaves.
 
         :param leaving_too: the paths of further files that leave.
-        :raises TableError: what leaves isn't as many as was recorded.
+        :raises TableError: the files or rows that leave aren't as many as were recorded.
         """
         expected = {(unit.token, unit.unit): Count(unit.files, unit.rows) for unit in change.removes}
         left: dict[tuple[str, str], Count] = {}
@@ -663,7 +663,7 @@ class _Snapshot:
 
 
 class _EntryOf:
-    """What makes the format's data files of ours, with a schema and a partition looked up once."""
+    """The function that makes the format's data files of ours, with a schema and a partition looked up once."""
 
     def __init__(self, schema: Schema, spec: PartitionSpec, location: str) -> None:
         from pyiceberg.types import PrimitiveType
@@ -807,9 +807,9 @@ def _found_mark(properties: Mapping[str, str], owner: Owner) -> _Found | None:
     if text is None:
         return None
     try:
-        told = json.loads(text)
-        mark = Mark(int(told["slot"]), str(told["token"]), bool(told["done"]))
-        return _Found(mark, int(told["snapshot"]), int(told["sequence"]))
+        fields = json.loads(text)
+        mark = Mark(int(fields["slot"]), str(fields["token"]), bool(fields["done"]))
+        return _Found(mark, int(fields["snapshot"]), int(fields["sequence"]))
     except (ValueError, KeyError, TypeError) as error:
         raise TableError(
             operation="look at",
@@ -860,7 +860,7 @@ def _found_owner(properties: Mapping[str, str]) -> Owner | None:
 
 
 def _summary(owner: Owner, mark: Mark | None) -> dict[str, str]:
-    """Return what the summary of a snapshot says of it."""
+    """Return what the summary of a snapshot records of it."""
     if mark is None:
         return {OWNER: _owner_text(owner)}
     return {

@@ -27,7 +27,7 @@ _LOOSELY_BOUNDED = frozenset(["string", "binary", "float", "double"])
 
 @dataclass(frozen=True)
 class Merged:
-    """What a merge does to the files of a table.
+    """The effect of a merge on the files of a table.
 
     :param leaving: the paths of the data files that leave.
     :param adding: the data files that are added, as the format has them.
@@ -77,7 +77,7 @@ class Merging:
         return Merged(frozenset(leaving), tuple(adding))
 
     def bounds(self, new: list[Any]) -> Any:
-        """Return the condition that files with keys of the new ones meet: what lies between their statistics."""
+        """Return the condition that files with keys of the new ones meet: values between their statistics."""
         from pyiceberg.conversions import from_bytes
         from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThanOrEqual
 

@@ -1,4 +1,4 @@
-"""Where data files of ours are below a table's location. They keep their names for good, and these say whose they are."""
+"""Where data files of ours are below a table's location. They keep their names for good, and these show whose they are."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Rules for implementations, all of which `airflow_gobblin.testing.tables.TableCon
 
 * The library's own retries are off: one call of `commit` is one attempt. A retry that rebuilds a commit publishes twice.
 * `look` and `commit` use one handle, or `commit` requires of the table what `look` saw: the head, the mark, the form.
-* An error is never taken for "nothing happened". Only `TableMovedError` says that, of this call and for good.
+* An error is never taken for "nothing happened". Only `TableMovedError` means that, of this call and for good.
 * Every commit of ours, a fence too, is a new version of the table. The table is never set back by us.
 * A commit of somebody else's isn't in the way: `commit` either merges with it, or raises `TableMovedError` and succeeds on a new
   look.
@@ -78,14 +78,14 @@ class PartitionField:
 
 
 class SchemaRule(StrEnum):
-    """What may change of the columns of a table. `tables/arrow/schema_rules.py` decides by it."""
+    """The changes that the columns of a table may undergo. `tables/arrow/schema_rules.py` decides by it."""
 
     REFUSE = "refuse"
     """Nothing but a new column that can be null."""
     ADD = "add"
-    """Also a new column that the source says is never null: it is added as one that can be null, since older rows have none."""
+    """Also a new column that the source declares never null: it is added as one that can be null, since older rows have none."""
     WIDEN = "widen"
-    """What `ADD` allows; and a column takes a wider type of its kind, and nulls, where the format can do that to a table."""
+    """All that `ADD` allows; and a column takes a wider type of its kind, and nulls, where the format can do that to a table."""
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,17 @@ class Look:
     """One consistent look at a table.
 
     :param id: the table's id: it changes if a table of its name is made anew. Empty: the catalog answers that there is none.
-    :param owner: whose table it is, as the table itself says; `None`: nobody's yet.
+    :param owner: whose table it is, as the table itself records; `None`: nobody's yet.
     :param mark: the mark of the owner that looks; `None`: it never left one here.
-    :param in_history: whether what that mark left is still in the table's history: nobody set the table back to before it. What
-        merely expired stands; so does everything before the first mark.
-    :param form: what changes if and only if the table's columns or its partition change, whoever changes them: for comparing.
+    :param in_history: whether the commit of that mark is still in the table's history: nobody set the table back to before it.
+        One that merely expired counts as in it; so does everything before the first mark.
+    :param form: a value that changes if and only if the table's columns or its partition change, by anybody: for comparing.
     :param location: the root for data files, as in `TableTarget`.
     :param schema: its columns, as Arrow.
     :param partition: its partition.
-    :param version: what people call this version of it, such as a snapshot's id or a number.
-    :param left: what people call the version that the mark was left by; empty: there is none, or the format has no versions.
-    :param at: what `commit` must find unchanged: only the implementation reads it.
+    :param version: people's name for this version of it, such as a snapshot's id or a number.
+    :param left: people's name for the version that the mark was left by; empty: there is none, or the format has no versions.
+    :param at: the state that `commit` must find unchanged: only the implementation reads it.
     """
 
     id: str
@@ -150,7 +150,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit does to a table, besides moving the mark; by default nothing: then it is a fence, or a slot without rows.
+    """The effect of a commit on a table, besides moving the mark; by default nothing: then it is a fence, or a slot without rows.
 
     :param files: yields the data files to add, streamed from where they are listed; each call begins anew.
     :param count: how many files that are, and `rows` how many rows.
@@ -187,7 +187,7 @@ class Count:
 
 
 class OpenTable(Protocol):
-    """A table, open. Used in one thread. What it raises is shown with the table's name before it."""
+    """A table, open. Used in one thread. Its errors are shown with the table's name before them."""
 
     def look(self, owner: Owner) -> Look:
         """Look at the table: always anew, never from a cache.
@@ -210,7 +210,7 @@ class OpenTable(Protocol):
         mark. The caller has compared `look` with what it expects.
 
         :raises TableMovedError: certainly nothing happened, nor will: something isn't as in `look` any more. Look again.
-        :raises Exception: any other error leaves open what happened, except where `Change.removes` says otherwise: look.
+        :raises Exception: any other error leaves open what happened, except as described at `Change.removes`: look.
         """
 
     def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
@@ -223,8 +223,8 @@ class OpenTable(Protocol):
         """
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
-        """Count what the table has of some units, each a token and a unit's id, in one consistent look. What it has nothing
-        of has no entry; nor has what can't be told apart, since somebody compacted or merged it.
+        """Count what the table has of some units, each a token and a unit's id, in one consistent look. A unit that it
+        has nothing of has no entry; nor has one that can't be distinguished, since somebody compacted or merged it.
         """
 
     def total(self) -> Count:
@@ -257,11 +257,11 @@ class ChangesColumnsApart(Protocol):
 
 @dataclass(frozen=True)
 class SparkSource:
-    """What Spark reads a table by.
+    """The source by which Spark reads a table.
 
     :param format: the name of Spark's data source.
     :param jar: the Maven artifact that brings it, without its version.
-    :param path: what it loads.
+    :param path: the path that it loads.
     :param version: which version of it, as Spark's option `versionAsOf`; empty: as it is now.
     """
 
@@ -280,7 +280,7 @@ class ReadBySpark(Protocol):
 
 
 class Table(TableRecord, Protocol):
-    """A table as its format names it: an `IcebergTable`, for example. `TableRecord` says what holds for its record."""
+    """A table as its format names it: an `IcebergTable`, for example. `TableRecord` describes what holds for its record."""
 
     def open(self, connections: Connections, files: Files) -> OpenTable:
         """Open the table. Libraries are imported here.

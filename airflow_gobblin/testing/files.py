@@ -221,7 +221,7 @@ class FilesContract:
             files.unlink(staged.path)
         else:
             uploads_of(files).abort(TARGET, staged.upload.id)
-        with pytest.raises(OSError):  # noqa: PT011 - a FileNotFoundError, where the store can tell
+        with pytest.raises(OSError):  # noqa: PT011 - a FileNotFoundError, where the store knows it
             publish(files, staged)
         assert files.identity(TARGET) is None
 
@@ -274,7 +274,7 @@ class FilesContract:
         files.sync_folder("a/b")
         assert files.leads_to("a/b") is None
 
-    def test_it_renames_without_overwriting_or_says_that_it_can_not(self, files: Files) -> None:
+    def test_it_renames_without_overwriting_or_reports_that_it_can_not(self, files: Files) -> None:
         found = write(files, "own/x")
         renames = files.renames_new("own")
         assert renames == files.renames_new("own")
@@ -459,7 +459,7 @@ class FoldersContract(FilesContract):
         assert files.identities("target") == {"y": staged}
 
     def test_of_two_names_of_one_file_none_replaces_the_other(self, files: Files) -> None:
-        """A rename of one to the other succeeds and does nothing: so what a rename is to consume has one name only."""
+        """A rename of one to the other succeeds and does nothing: so a file that a rename is to consume has one name only."""
         if self.refuses_links(files):
             return
         write(files, "a/x")
@@ -561,7 +561,7 @@ class UploadsContract(FilesContract):
         uploads.abort(TARGET, staged.upload.id)
         uploads.abort(TARGET, staged.upload.id)
         assert not uploads.can_complete(TARGET, staged.upload)
-        with pytest.raises(OSError):  # noqa: PT011 - a FileNotFoundError, where the store can tell
+        with pytest.raises(OSError):  # noqa: PT011 - a FileNotFoundError, where the store knows it
             uploads.complete(TARGET, staged.upload)
         assert files.identity(TARGET) is None
 

@@ -118,7 +118,7 @@ class MemoryTable:
         """Open it."""
         return _OpenMemoryTable(self, open_files(self.location) if self.location else files)
 
-    # What others do to it
+    # Acts of others on it
 
     def make(self, schema: pa.Schema) -> None:
         """Make it, empty and nobody's."""
@@ -339,7 +339,7 @@ class MemoryTableSink(SinkOfTables):
     """The sink of a table in memory, whose data files are Parquet.
 
     :param workspace: the target root of the ingestion.
-    :param name: the name of each dataset's table: `{dataset}` stands for its key.
+    :param name: the name of each dataset's table: `{dataset}` represents its key.
     :param location: where data files stay, see `MemoryTable`; `{dataset}` as in the name.
     :param merge: whether rows are merged, and by which columns; `True`: by those that the source knows.
     :param schema_rule: what may change of a table's columns.

@@ -56,7 +56,7 @@ class SourceContract:
 
     @pytest.fixture
     def source(self) -> Source:
-        """Return the source, with at least eight rows in each dataset. If it plans up to now, its clock stands still."""
+        """Return the source, with at least eight rows in each dataset. If it plans up to now, its clock is stopped."""
         raise NotImplementedError("override the fixture `source`")
 
     @pytest.fixture

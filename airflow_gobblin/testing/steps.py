@@ -193,7 +193,7 @@ class StepContract(_Prepared):
         assert [step.verify(context) for step in (one, other)] == [StepStatus.DONE, StepStatus.DONE]
 
     def test_undo_leaves_what_another_slots_step_did(self, new_slots: Callable[[], Slots]) -> None:
-        """What a slot left is cleaned up at any time after it was abandoned, also when later slots have published."""
+        """The leftovers of a slot are cleaned up at any time after it was abandoned, also when later slots have published."""
         for undone in (0, 1):
             steps, files = new_slots()
             context, step, kept = StepContext(files), steps[undone], steps[1 - undone]
@@ -352,20 +352,22 @@ class FencedStepContract(_Prepared):
     ) -> None:
         for _ in range(2 * EXECUTORS):
             step, files = new_bench()
-            told: list[FenceResult] = []
+            found: list[FenceResult] = []
 
-            def act(number: int, step: CommitStep = step, files: Files = files, told: list[FenceResult] = told) -> None:
+            def act(
+                number: int, step: CommitStep = step, files: Files = files, found: list[FenceResult] = found
+            ) -> None:
                 if number % 2:
-                    told.append(shut_out(step, files))
+                    found.append(shut_out(step, files))
                     return
                 with suppress(StepError):
                     try_out(step, files)
 
             together(act, EXECUTORS)
-            told.append(shut_out(step, files))
-            assert len({answer is FenceResult.HOLDS for answer in told}) == 1, f"the fences found {told}"
+            found.append(shut_out(step, files))
+            assert len({answer is FenceResult.HOLDS for answer in found}) == 1, f"the fences found {found}"
             late(step, files)
-            assert visible(files) == (before if FenceResult.HOLDS in told else after)
+            assert visible(files) == (before if FenceResult.HOLDS in found else after)
 
     @pytest.mark.parametrize("answer_lost", [False, True], ids=["error", "lost answer"])
     def test_after_an_error_at_any_call_it_is_carried_out_again(
@@ -416,7 +418,7 @@ class FencedStepContract(_Prepared):
     def test_another_file_in_its_place_stays(
         self, new_bench: Callable[[], Bench], before: dict[str, bytes], after: dict[str, bytes]
     ) -> None:
-        """It is a conflict; or what was to be taken away isn't there, so that it is done."""
+        """It is a conflict; or the file to be taken away isn't there, so that it is done."""
         for path in {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}:
             for acts in ((late, shut_out, undo), (shut_out, late, undo)):
                 step, files = new_bench()

@@ -61,7 +61,7 @@ FOREIGN_ROW = row(1000, "theirs")
 
 
 class ForeignAct(StrEnum):
-    """What somebody else does to a table."""
+    """An act of somebody else on a table."""
 
     APPEND = "append"
     """Adds `FOREIGN_ROW`."""
@@ -410,7 +410,7 @@ class TableContract:
         assert_rows(chain, {**row(1), "more": None}, {**row(2), "more": "more"})
 
     def test_a_merge_equals_a_dict(self, new_chain: Callable[[], _Chain]) -> None:
-        """Of a key, the newest version stays; ties go by position; what comes late and is older changes nothing."""
+        """Of a key, the newest version stays; ties go by position; a late row that is older changes nothing."""
         for seed in range(3):
             chain, chance, oracle = new_chain(), random.Random(seed), dict[int, Row]()
             if not chain.bench.merges:
@@ -567,7 +567,7 @@ class TableContract:
         assert decided.verify() is StepStatus.DONE
         assert not decided.carry_out()
 
-    # What others do
+    # Acts of others
 
     def test_the_bench_can_do_what_others_do(self, chain: _Chain) -> None:
         least = {ForeignAct.APPEND, ForeignAct.DELETE, ForeignAct.DROP, ForeignAct.ADD_COLUMN}
@@ -634,7 +634,7 @@ class TableContract:
         chain.publish(row(2))
         decided = chain.decide(row(3))
         third = _Interrupted(chain.bench.table, 3, instead=lambda: chain.bench.act(act))
-        with pytest.raises(StepError):  # a catalog may say it in its own words
+        with pytest.raises(StepError):  # a catalog may report it in its own words
             decided.through(third).carry_out()
         assert third.calls[:3] == ["look", "look", "commit"]
         with pytest.raises(StepError, match="gone" if act is ForeignAct.DROP else "set back"):
@@ -723,7 +723,7 @@ class TableContract:
         assert_rows(chain, row(1), row(3))
 
     def test_a_take_over_moves_the_mark_of_the_heir_in_its_commit(self, chain: _Chain) -> None:
-        """A former owner that takes the table back does so by a new slot: what it had decided before never comes."""
+        """A former owner that takes the table back does so by a new slot: its earlier decision never comes."""
         first = chain.publish(row(1))
         pending = chain.decide(row(2))
         for new in (_Chain(chain.bench, OTHER), replace(chain, slots=chain.slots + 1)):

@@ -28,7 +28,7 @@ from airflow_gobblin.testing.sinks import visible
 __all__ = ["WorkContract"]
 
 Act = Callable[[OpenJob, RunPlan, Connections], None]
-"""What happens in a run between its plan and `finish`."""
+"""An act in a run between its plan and `finish`."""
 
 
 class WorkContract:

@@ -112,7 +112,7 @@ class Claims:
     def has(self, journal: Journal, urn: str, folder: str) -> bool:
         """Return whether a folder is claimed by a dataset.
 
-        :raises RecordError: as `standing`.
+        :raises RecordError: as `valid`.
         """
         found = self.valid().get(folder)
         return found is not None and found.owner == (journal.id, journal.ingestion, urn)
@@ -120,7 +120,7 @@ class Claims:
     def last(self, folder: str) -> Claim | None:
         """Return the last claim on a folder, even if it was released since.
 
-        :raises RecordError: as `standing`.
+        :raises RecordError: as `valid`.
         """
         self.valid()
         return self._last.get(folder)

@@ -323,9 +323,9 @@ class Staging:
             stored, _ = put_or_read(self._store, key, data)
             if stored == data:
                 return result
-            standing = wire.loads(stored, UnitResult, key)
-            if self.intact(standing):
-                return standing
+            earlier = wire.loads(stored, UnitResult, key)
+            if self.intact(earlier):
+                return earlier
         raise StoreError(
             operation="keep",
             subject=f"the result of unit {result.unit!r}",
@@ -363,9 +363,9 @@ class Staging:
         """
         first = self._read_results(token, [(unit, 0) for unit in units], snapshot)
         for result, whole in self._looked_at(first) if checked else ((result, True) for result in first):
-            standing = (0, result) if whole else self._valid_result(token, result.unit, snapshot)
-            if standing is not None:
-                yield standing
+            valid = (0, result) if whole else self._valid_result(token, result.unit, snapshot)
+            if valid is not None:
+                yield valid
 
     def done_units(self, token: str, units: Iterable[str], snapshot: str = "") -> frozenset[str]:
         """Return those of some units that have a valid result.
@@ -460,7 +460,7 @@ class Staging:
         try:
             return self.all_failed_results(token)
         except RecordError:
-            return {}  # whatever they finished is made anew
+            return {}  # all that they finished is made anew
 
     def put_part(self, token: str, parts: int, number: int, result: UnitResult) -> None:
         """Write the result of a part of a unit that succeeded, for the next driver, if the unit fails.
@@ -506,7 +506,7 @@ class Staging:
         return all(self._is_there(file) for file in _one_of_each_segment(result))
 
     def visible(self, result: UnitResult) -> bool:
-        """Return whether this process sees the files of a result: the last one tells. Publishing checks each."""
+        """Return whether this process sees the files of a result: the last one shows it. Publishing checks each."""
         return all(map(self._is_there, result.files[-1:]))
 
     def _is_there(self, file: StagedFile) -> bool:
@@ -552,7 +552,7 @@ class Staging:
     def remove_token(self, token: str) -> None:
         """Remove a token's folder, and then its plan: a token with a plan can be swept again.
 
-        Uploads that its results name are aborted first: in a mirror the name of one doesn't tell whose it is.
+        Uploads that its results name are aborted first: in a mirror the name of one doesn't show whose it is.
         """
         for file in self._uploads_of_a_mirror(token):
             if file.upload is not None:
@@ -564,7 +564,7 @@ class Staging:
         """Yield the staged files of a mirror's plan; none of rows, whose uploads are found by the token in their names."""
         if self.files.uploads is None:
             return
-        with suppress(RecordError):  # what can't be read names no upload
+        with suppress(RecordError):  # a plan that can't be read names no upload
             plan = self.plan(token)
             if plan is None or plan.holds.keeps_units:
                 return

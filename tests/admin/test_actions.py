@@ -79,7 +79,7 @@ def test_abandoning_a_slot_leaves_the_files_that_others_retired_to_their_retenti
     assert lab.files("s") == old
 
 
-def test_a_rewinds_step_tells_the_edge_that_is_left(tmp_path: Path) -> None:
+def test_a_rewinds_step_names_the_edge_that_is_left(tmp_path: Path) -> None:
     lab = Lab(tmp_path, replace(A, unit_rows=2), policy="successful")
     lab.run(units=("a:u1",))
     slot = lab.admin.rewind("a", LongWatermark(8), "again")
@@ -97,10 +97,10 @@ def test_a_dropped_dataset_that_left_the_source_is_cleaned_up_by_the_next_run(tm
     assert [path.name for path in (tmp_path / dataset_key("a")).glob("*")] == []
 
 
-# What is shown before, and then done
+# Changes that are shown first, and then made
 
 
-def test_a_change_says_what_it_would_do_and_does_nothing_yet(tmp_path: Path) -> None:
+def test_a_change_shows_what_it_would_do_and_does_nothing_yet(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
     before = lab.records()
@@ -136,7 +136,7 @@ def test_a_change_is_not_made_once_the_dataset_has_changed(tmp_path: Path) -> No
     assert lab.rows("a") == replace(A, rows=12).all_rows()
 
 
-def test_of_two_contradictory_actions_one_is_done_and_the_other_says_so(tmp_path: Path) -> None:
+def test_of_two_contradictory_actions_one_is_done_and_the_other_reports_it(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
     admin = lab.admin
@@ -179,7 +179,7 @@ def quarantined(folder: Path) -> tuple[Lab, Meanwhile]:
     return lab, store
 
 
-def test_a_release_that_meets_an_abandon_is_not_told_as_done(tmp_path: Path) -> None:
+def test_a_release_that_meets_an_abandon_is_not_reported_as_done(tmp_path: Path) -> None:
     lab, store = quarantined(tmp_path)
     other = Administration(Journal.create(store, "lab"), str(tmp_path), "bob")
     store.happens = lambda: other.abandon("a", "its files are lost")
@@ -217,7 +217,7 @@ def test_the_slot_to_release_is_the_one_that_was_meant(tmp_path: Path) -> None:
     assert not lab.reopened().state("a").quarantined
 
 
-def test_of_several_plans_each_is_aborted_and_the_error_tells_how_many_were(tmp_path: Path) -> None:
+def test_of_several_plans_each_is_aborted_and_the_error_gives_their_number(tmp_path: Path) -> None:
     store = Meanwhile()
     lab = Lab(tmp_path / "both", store=store)
     lab.extracted(A), lab.extracted(A)

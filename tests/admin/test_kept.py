@@ -1,4 +1,4 @@
-"""What people are told of files that could not be put back."""
+"""Reports to people about files that could not be put back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rewind takes back, and what it leaves because the source can't give it again."""
+"""Rewinds: what they take back, and what they leave because the source can't give it again."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def at(value: int) -> LongWatermark:
     return LongWatermark(value)
 
 
-def refused(lab: Lab, to: int, says: str) -> None:
+def refused(lab: Lab, to: int, message: str) -> None:
     """A rewind is refused, and nothing is changed."""
     before, published = lab.records(), lab.published()
-    with pytest.raises(ConfigurationError, match=says):
+    with pytest.raises(ConfigurationError, match=message):
         lab.admin.rewind("a", at(to), "wrong amounts")
     assert (lab.records(), lab.published()) == (before, published)
 
@@ -40,9 +40,9 @@ def test_nobody_rewinds_past_what_the_source_has_removed(tmp_path: Path) -> None
     lab = Lab(tmp_path, A)
     lab.run()
     lab.run(replace(A, rows=12, kept_from=5))
-    says = r"would retire {} before 8 of which the source has removed or changed rows since: it had those from 5 on .* from 8 on"
-    refused(lab, 6, says.format("1 unit"))
-    refused(lab, 0, says.format("2 units"))
+    text = r"would retire {} before 8 of which the source has removed or changed rows since: it had those from 5 on .* from 8 on"
+    refused(lab, 6, text.format("1 unit"))
+    refused(lab, 0, text.format("2 units"))
     slot = lab.admin.rewind("a", at(9), "wrong amounts")
     assert slot.decision.removed == (Range(at(8), at(12)),)
 
@@ -54,7 +54,7 @@ def test_where_nothing_is_left_at_the_source_there_is_no_way_back(tmp_path: Path
     refused(lab, 9, "1 unit before 10 .* There is no position that it could go back to")
 
 
-def test_a_plan_from_before_says_nothing_of_what_is_gone_now(tmp_path: Path) -> None:
+def test_a_plan_from_before_knows_nothing_of_what_is_gone_now(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
     late, old = lab.extracted(
@@ -70,7 +70,7 @@ def test_a_plan_from_before_says_nothing_of_what_is_gone_now(tmp_path: Path) -> 
     refused(lab, 8, "1 unit before 10 .* from 10 on")
 
 
-def test_who_says_so_takes_back_what_is_gone(tmp_path: Path) -> None:
+def test_what_is_gone_is_taken_back_on_request(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run()
     lab.run(replace(A, rows=12, kept_from=5))

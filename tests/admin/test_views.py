@@ -398,13 +398,13 @@ def test_an_audit_of_what_adds_up_finds_nothing(tmp_path: Path) -> None:
     assert all_findings(lab) == []
 
 
-def test_an_audit_tells_of_holes(tmp_path: Path) -> None:
+def test_an_audit_reports_holes(tmp_path: Path) -> None:
     lab = Lab(tmp_path, ORDERS, policy=CommitPolicy.SUCCESSFUL)
     lab.run(units=("orders:u1",))
     assert [(f.check, f.detail) for f in all_findings(lab)] == [("coverage", "[4, 8) is open: the next run plans it")]
 
 
-def test_an_audit_tells_of_ranges_that_somebody_skipped(tmp_path: Path) -> None:
+def test_an_audit_reports_ranges_that_somebody_skipped(tmp_path: Path) -> None:
     lab = Lab(tmp_path, ORDERS)
     lab.run()
     lab.admin.set_watermark("orders", position(20), "skip")
@@ -414,7 +414,7 @@ def test_an_audit_tells_of_ranges_that_somebody_skipped(tmp_path: Path) -> None:
 
 
 def wrong(lab: Lab, monkeypatch: pytest.MonkeyPatch, coverage: Coverage) -> list[AuditFinding]:
-    """What an audit finds in a dataset whose coverage differs from its records."""
+    """The findings of an audit of a dataset whose coverage differs from its records."""
     read = Journal.history
 
     def history(self: Journal, urn: str) -> History:
@@ -478,7 +478,7 @@ def test_an_audit_finds_files_that_are_gone_retired_and_nobodys(tmp_path: Path) 
     assert all_findings(lab)[2].detail == f"1 file below its folder and in no slot: {folder.name}/mine.txt"
 
 
-def test_an_audit_tells_of_what_is_pending_and_whose_steps_are_lost(tmp_path: Path) -> None:
+def test_an_audit_reports_what_is_pending_and_whose_steps_are_lost(tmp_path: Path) -> None:
     lab = Lab(tmp_path, ORDERS)
     lab.decide()
     assert findings(lab) == [("state", "note")]
@@ -533,7 +533,7 @@ def test_positions_as_people_write_them(text: str, kind: str, expected: Watermar
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "says"),
+    ("text", "kind", "expected"),
     [
         ("4.2", "long", "Write an integer"),
         ("true", "long", "Write an integer"),
@@ -550,8 +550,8 @@ def test_positions_as_people_write_them(text: str, kind: str, expected: Watermar
         ("x", "acme.mark", "registered are"),
     ],
 )
-def test_positions_that_are_none(text: str, kind: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says) as caught:
+def test_positions_that_are_none(text: str, kind: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected) as caught:
         parse_position(text, kind)
     assert not re.search(r"\w(Error|Exception)\b|isoformat|tzinfo|datetime", str(caught.value)), "Python's own words"
 

@@ -27,7 +27,7 @@ class Places:
     command_lines: CommandLines
 
     def with_secret(self, secret: str) -> dict[str, set[str]]:
-        """What holds a secret, and where in it."""
+        """The places that hold a secret, and where in each."""
         found = {what: {*map(str, files_with(secret, folder))} for what, folder in self.folders.items()}
         for engine in self.databases:
             found |= {f"table {table}": {table} for table in tables_with(secret, engine)}

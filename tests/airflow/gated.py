@@ -67,7 +67,7 @@ class Gates:
         except FileNotFoundError:
             return
         password = unquote(secret.partition("://")[2].rpartition("@")[0].partition(":")[2])
-        told = [
+        texts = [
             secret,
             password,
             repr(password),
@@ -75,8 +75,8 @@ class Gates:
             quote(password),
             password.encode().hex(),
         ]
-        print(*told, file=sys.stderr)
-        raise Leak(f"{name} failed at {' '.join(told)}") from OSError(
+        print(*texts, file=sys.stderr)
+        raise Leak(f"{name} failed at {' '.join(texts)}") from OSError(
             base64.b64encode(f":{password}".encode()).decode()
         )
 

@@ -69,7 +69,7 @@ class Shop:
             rows = [{"id": last + n, "item": f"item {n % 7}", "price": n / 8} for n in range(1, orders + 1)]
             connection.execute(text("INSERT INTO orders VALUES (:id, :item, :price)"), rows)
 
-    # What tasks of this shop meet
+    # Gates and faults for tasks of this shop
 
     def close(self, gate: str) -> None:
         """Hold the next process that reaches a gate."""
@@ -103,7 +103,7 @@ class Shop:
         """Let something fail once, with the URI of the connection in its error."""
         (self.folder / f"{what}.leaking").touch()
 
-    # What a user does
+    # Acts of a user
 
     def trigger(self, *datasets: str) -> str:
         """Start a run, of all datasets or of some."""

@@ -1,4 +1,4 @@
-"""What a real Airflow and its listeners get: assets and their state, metrics, lineage, messages, callbacks, deadlines."""
+"""Announcements to a real Airflow and its listeners: assets and their state, metrics, lineage, messages, callbacks, deadlines."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from airflow_gobblin.model.work import ExtractKind
 from gated import GatedSink, Gates
 from shop_dag import wire_by_hand
 
-told = {{"ingestion": "{name}", "journal": "{folder}/journal", "webhook_conn_id": "chat", "code": ["gated"]}}
+settings = {{"ingestion": "{name}", "journal": "{folder}/journal", "webhook_conn_id": "chat", "code": ["gated"]}}
 late = DeadlineAlert(
     reference=DeadlineReference.DAGRUN_QUEUED_AT,
     interval=timedelta(seconds=1),
-    callback=SyncCallback(IngestionNotifier, kwargs={{**told, "text": "It is late."}}),
+    callback=SyncCallback(IngestionNotifier, kwargs={{**settings, "text": "It is late."}}),
 )
-arguments = {{"retries": 0, "on_failure_callback": IngestionNotifier(**told), "on_success_callback": [
+arguments = {{"retries": 0, "on_failure_callback": IngestionNotifier(**settings), "on_success_callback": [
     lambda context: open("{folder}/succeeded", "a").write(context["ti"].task_id + "\\n") and None
 ]}}
 tables = (
@@ -136,19 +136,19 @@ def shop(request: pytest.FixtureRequest, airflow: Airflow, tmp_path: Path) -> It
     made.close_journal()
 
 
-@pytest.mark.parametrize("shop", ["told"], indirect=True)
-def test_everybody_is_told(shop: Shop, airflow: Airflow, metrics: Metrics, channel: Channel, lineage: Path) -> None:
+@pytest.mark.parametrize("shop", ["announced"], indirect=True)
+def test_everybody_is_informed(shop: Shop, airflow: Airflow, metrics: Metrics, channel: Channel, lineage: Path) -> None:
     first, state = shop.run()
     assert state == "success", shop.states(first)
     assert shop.published_rows("public.Orders") == shop.source_rows("orders")
 
     # Metrics, tagged.
-    uri = asset_uri("told", "public.Orders")
+    uri = asset_uri("announced", "public.Orders")
     key = uri.rpartition("/")[2]
     found = metrics.received()
-    assert found[f"gobblin.rows,ingestion=told,dataset={key}"] == "500|c"
-    assert found["gobblin.rows,ingestion=told,dataset=countries"] == "2|c"
-    assert found["gobblin.quarantines,ingestion=told"] == "0|g"
+    assert found[f"gobblin.rows,ingestion=announced,dataset={key}"] == "500|c"
+    assert found["gobblin.rows,ingestion=announced,dataset=countries"] == "2|c"
+    assert found["gobblin.quarantines,ingestion=announced"] == "0|g"
     assert {name.partition(",")[0] for name in found} == {
         f"gobblin.{name}" for name in ("slots", "rows", "files", "bytes", "publish", "quarantines")
     }
@@ -173,12 +173,12 @@ def test_everybody_is_told(shop: Shop, airflow: Airflow, metrics: Metrics, chann
     }
 
     # The callbacks of every task, which are called after its state is known; and the deadline's.
-    tasks = Counter(task.task_id for task in airflow.task_instances("told", first))
+    tasks = Counter(task.task_id for task in airflow.task_instances("announced", first))
     succeeded = shop.folder / "succeeded"
     airflow.wait_for("the callbacks", lambda: Counter(succeeded.read_text().split()) == tasks or None)
     airflow.wait_for("the message of the deadline", lambda: channel.posted or None)
     ((_, body),) = channel.posted
-    assert body["text"].startswith(f"It is late.\nA deadline of told, run {first}, is missed.")
+    assert body["text"].startswith(f"It is late.\nA deadline of announced, run {first}, is missed.")
 
     # The watermark in the asset state store, once Airflow has the asset.
     airflow.wait_for("the asset", lambda: asset_of(airflow, uri))
@@ -192,7 +192,7 @@ def test_everybody_is_told(shop: Shop, airflow: Airflow, metrics: Metrics, chann
 
 
 def published_twice(lineage: Path) -> dict[str, Any] | None:
-    """What OpenLineage knows to be published, by name; `None` as long as that are less than two datasets."""
+    """The datasets that OpenLineage knows to be published, by name; `None` as long as they are less than two."""
     found = {
         output["name"]: output
         for event in map(json.loads, lineage.read_text().splitlines())
@@ -209,7 +209,7 @@ def asset_of(airflow: Airflow, uri: str) -> int | None:
 
 
 @pytest.mark.parametrize("shop", ["failing"], indirect=True)
-def test_a_failure_is_told_with_what_stands_still(shop: Shop, airflow: Airflow, channel: Channel) -> None:
+def test_a_failure_is_reported_with_what_is_stuck(shop: Shop, airflow: Airflow, channel: Channel) -> None:
     channel.posted.clear()
     shop.break_("step-countries")
     run_id, state = shop.run()
@@ -239,6 +239,6 @@ def test_the_button_of_the_ui(airflow: Airflow, tmp_path: Path) -> None:
         "message": f"There is no journal at {tmp_path}/journal.db yet. It is made by the first run, or by "
         "`airflow gobblin import`. If there was one: is its disk mounted here?",
     }
-    told = airflow.request("POST", "connections/test", json={**body, "extra": '{"url": "lake/journal"}'})
-    assert not told["status"]
-    assert "not an absolute path" in told["message"]
+    answer = airflow.request("POST", "connections/test", json={**body, "extra": '{"url": "lake/journal"}'})
+    assert not answer["status"]
+    assert "not an absolute path" in answer["message"]

@@ -107,15 +107,15 @@ def test_backfills_typed_and_from_the_ui(shops: Shops) -> None:
     # For a dataset that doesn't exist nothing is done, and the right one can be asked for then.
     before = records(shop)
     (unknown,) = typed(shop, 1, conf={"datasets": ["vists"]}, state="failed")
-    said = refused(shop, unknown)
-    assert "can't plan datasets ['vists']: the source has no such: it has ['countries', 'visits']" in said
-    assert "Did you mean 'visits'?" in said
+    refusal = refused(shop, unknown)
+    assert "can't plan datasets ['vists']: the source has no such: it has ['countries', 'visits']" in refusal
+    assert "Did you mean 'visits'?" in refusal
     by_hand(shop, "nope", "of-nothing", state="failed")
     assert "datasets ['nope']: the source has no such: it has ['countries', 'visits']" in refused(shop, "of-nothing")
     assert records(shop) == before
     end_backfill(shop)
 
-    # What is open is filled, day by day, and for this dataset only.
+    # Everything open is filled, day by day, and for this dataset only.
     countries = shop.slots("countries")
     backfill(shop, 1, 2, conf=only, state="success", reprocess="failed")
     assert published(shop) == visits(shop, range(1, 5))
@@ -127,13 +127,13 @@ def test_backfills_typed_and_from_the_ui(shops: Shops) -> None:
     assert published(shop) == shop.source_rows("visits")
     assert (shop.slots("visits"), shop.slots("countries")) == (5, countries)
 
-    # What is covered is refused by name, and nothing changes.
+    # A covered range is refused by name, and nothing changes.
     shop.execute("UPDATE visits SET page = 'amended' WHERE day = 3")
     stale = published(shop)
     (covered,) = backfill(shop, 3, 3, conf=only, state="failed", reprocess="completed")
-    said = shop.end_of_log(covered, "finish")
-    assert "is covered already" in said
-    assert f"in slot 1 by run '{shop.name}/{covered}'" in said
+    refusal = shop.end_of_log(covered, "finish")
+    assert "is covered already" in refusal
+    assert f"in slot 1 by run '{shop.name}/{covered}'" in refusal
     assert published(shop) == stale
     end_backfill(shop)
 
@@ -181,16 +181,16 @@ def test_a_range_from_the_form(shops: Shops) -> None:
     runs += [shop.airflow.trigger(shop.name, conf=conf) for conf in bad]
     assert shop.wait(runs[0]) == "success", shop.states(runs[0])
     assert published(shop) >= visits(shop, range(6, 8))
-    told = (
+    errors = (
         "is not before its end",
         "Did you mean 'datasets'?",
         "there is no start",
         "a point in time, as ISO 8601 text",
     )
-    for run_id, expected in zip(runs[1:], told, strict=True):
+    for run_id, expected in zip(runs[1:], errors, strict=True):
         assert shop.wait(run_id) == "failed"
         assert expected in shop.log(run_id, "verify_recover")
-        assert set(shop.tries(run_id).values()) <= {0, 1}, "what no retry heals fails at once"
+        assert set(shop.tries(run_id).values()) <= {0, 1}, "an error that no retry heals fails at once"
 
 
 def test_a_backfill_and_a_run_of_all_that_is_open_at_once(shops: Shops) -> None:

@@ -70,7 +70,7 @@ def test_tasks_of_a_failed_run_are_cleared_in_many_orders(shops: Shops, share: i
     seed = fresh_seed()
     orders = sampled(ORDERS, share, seed)
     made = shops(*(f"failed-{seed}-{n}" for n in range(len(orders))), retries=0)
-    undecided, decided = made[::2], made[1::2]  # what fails is the extract of a dataset, or one of its commit steps
+    undecided, decided = made[::2], made[1::2]  # the extract of a dataset fails, or one of its commit steps
     for shop in made:
         shop.break_("read-orders" if shop in undecided else "step-orders")
     runs = trigger_all(made)

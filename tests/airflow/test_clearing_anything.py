@@ -80,7 +80,7 @@ class User:
         self.rest()
         self.check()
 
-    # What a user does. :return: whether it could be done
+    # Acts of a user. :return: whether it could be done
 
     def trigger(self) -> bool:
         """A run of all, or of some, with a new country at the source."""
@@ -168,7 +168,7 @@ class User:
             return False
         return True
 
-    # What must hold
+    # Checks
 
     def look(self) -> None:
         """No record has changed or gone (I5), nothing that was covered is uncovered (I4), and the page is up to date."""
@@ -275,10 +275,10 @@ def test_whatever_users_do(airflow: Airflow, shops: Shops, sequences: int, prove
         users = [ended.result() for ended in [pool.submit(play, seed) for seed in seeds]]
     done: Counter[str] = sum((user.done for user in users), Counter())
     slots = sum(user.shop.slots(urn) for user in users for urn in DATASETS)
-    told = ", ".join(f"{name} {number}" for name, number in done.most_common())
+    acts = ", ".join(f"{name} {number}" for name, number in done.most_common())
     proved(
         "random sequences of what users do, on a real Airflow",
-        f"{len(users)} of {ACTIONS} each ({told}); {slots} slots; none broke a promise",
+        f"{len(users)} of {ACTIONS} each ({acts}); {slots} slots; none broke a promise",
         f"seeds {seeds.start} to {seeds.stop - 1}",
     )
     assert min(done[name] for name in ("trigger", "ask", "backfill", "clear", "fail", "kill")) >= len(seeds) // 4

@@ -86,7 +86,7 @@ def test_the_example_holds_what_is_small_publishes_what_is_due_and_is_flushed(
         old = round(time.time() * 1000) - 2 * HOUR_MS
         kafka.produce(
             "clicks", [b"it waits for two hours"], 1, timestamp=old
-        )  # of a partition the first one tells the age
+        )  # the first one of a partition shows the age
         run(airflow, dag)
         expect_all(kafka, lake, "clicks")
         assert len(published(lake, "clicks")) == 1

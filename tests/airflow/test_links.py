@@ -23,9 +23,7 @@ def links(shop: Shop, run_id: str, name: str) -> list[dict[str, Any]]:
 
 def test_a_task_leads_to_its_dataset_and_the_dataset_to_its_run(airflow: Airflow, shops: Shops) -> None:
     lists = httpx.get(f"{airflow.url}/gobblin/", timeout=60)
-    assert (lists.status_code, "linked" in lists.text) == (200, False), (
-        "what there is is known for a while from here on"
-    )
+    assert (lists.status_code, "linked" in lists.text) == (200, False), "the lists are known for a while from here on"
     (shop,) = shops("linked", max_packs=2)
     run_id, state = shop.run()
     assert state == "success"

@@ -16,7 +16,7 @@ SOURCE = os.path.dirname(package.__file__)
 
 
 def differences(target: Path) -> str:
-    """What rsync would do to make the target equal to the package, by content, times and permissions.
+    """Return what rsync would do to make the target equal to the package, by content, times and permissions.
 
     A mirror that works in its target keeps no time of that folder itself.
     """

@@ -71,7 +71,7 @@ class World:
         self.airflow, self.folder, self.name, self.chance = airflow, folder, name, chance
         self.events = events
         self.rows, self.revision = 0, 0
-        self.told = Counter[str]()
+        self.counts = Counter[str]()
         folder.mkdir()
         self.change(*(f"CREATE TABLE {urn} (id INTEGER PRIMARY KEY, row TEXT)" for urn in DATASETS))
         self.grow()
@@ -97,7 +97,7 @@ class World:
                 self.airflow.request("PATCH", f"dags/{dag}", json={"is_paused": True})
             self.airflow.wait_for("the end of its runs", lambda: None if self.tasks() else True, seconds=120)
 
-    # What happens
+    # Events
 
     def play(self, acts: int) -> None:
         happening = (self.rewind, self.replace, self.clear, self.kill_a_task, self.kill_a_task, self.kill_a_driver)
@@ -107,7 +107,7 @@ class World:
             self.grow()
             act = deck.draw()
             self.airflow.wait_for(act.__name__, lambda act=act: act() or None, seconds=120)  # type: ignore[misc]
-            self.told[act.__name__.replace("_", " ")] += 1
+            self.counts[act.__name__.replace("_", " ")] += 1
         self.airflow.wait_for("a rest", lambda: self.is_at_rest() or None, seconds=400)
 
     def is_at_rest(self) -> bool:
@@ -118,7 +118,7 @@ class World:
         return True
 
     def check(self) -> None:
-        check_at_rest(self.journal, READS, self.rows, self.told)
+        check_at_rest(self.journal, READS, self.rows, self.counts)
 
     def change(self, *statements: str) -> None:
         with closing(sqlite3.connect(self.folder / "rows.db", timeout=60)) as database, database:
@@ -180,7 +180,7 @@ class World:
         return bool(running) and self.killed(self.chance.choice(running))
 
     def kill_a_driver(self) -> bool:
-        """Of Spark, below a task; what it has begun goes on, on the server."""
+        """Of Spark, below a task; its work goes on, on the server."""
         drivers = [one.pid for one in self.airflow.processes() if "extract_pack.py" in command_line(one)]
         return bool(drivers) and self.killed(self.chance.choice(drivers))
 
@@ -198,7 +198,7 @@ def test_a_pipeline_in_airflow_is_at_rest_what_one_pass_gives_whatever_is_killed
     airflow: Airflow, spark_connect: SparkConnect, tmp_path: Path, share: int, proved: Proved
 ) -> None:
     seed, histories = fresh_seed(), HISTORIES // share
-    chance, told = random.Random(seed), Counter[str]()
+    chance, counts = random.Random(seed), Counter[str]()
     airflow.put_connection(
         connection_id="spark_warm", conn_type="spark_connect", host="127.0.0.1", port=spark_connect.port
     )
@@ -216,8 +216,8 @@ def test_a_pipeline_in_airflow_is_at_rest_what_one_pass_gives_whatever_is_killed
             for run in airflow.request("GET", f"dags/{dag}/dagRuns")["dag_runs"]
         }
         assert ("asset_triggered" in kinds) == events
-        told += world.told + Counter({"histories without asset events": int(not events)})
-    figures = ", ".join(f"{number} {what}" for what, number in sorted(told.items()))
+        counts += world.counts + Counter({"histories without asset events": int(not events)})
+    figures = ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))
     proved(
         "random histories of pipelines in a real Airflow",
         f"{histories} histories: {figures}; none broke a promise",

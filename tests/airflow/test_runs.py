@@ -111,8 +111,8 @@ def test_urns_of_any_kind_are_shown_safely(shops: Shops) -> None:
         for stage in PACK_STAGES:
             assert {task.label for task in shop.tasks(run_id, stage)} == shown
         for stage in STAGES:
-            said = shop.log(run_id, stage)
-            assert not [line for line in said.splitlines() if line.startswith("countries  committed")], stage
+            log = shop.log(run_id, stage)
+            assert not [line for line in log.splitlines() if line.startswith("countries  committed")], stage
         for urn in made[shop]:
             assert repr(urn) in shop.log(run_id, "create_work_units")
             assert (urn if urn.isprintable() else repr(urn)) in shop.log(run_id, "finish")
@@ -176,7 +176,7 @@ def shop_states(states: dict[str, list[str | None]]) -> str:
     return " ".join(str(state) for stage in STAGES for state in states[stage])
 
 
-def test_a_run_without_a_plan_is_red_and_says_so(shops: Shops) -> None:
+def test_a_run_without_a_plan_is_red_and_reports_it(shops: Shops) -> None:
     (shop,) = shops("unplanned")
     shop.break_("datasets")
     run_id, state = shop.run()

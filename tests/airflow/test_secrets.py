@@ -160,7 +160,7 @@ def aviary(airflow: Airflow, url: URL, warehouse: str) -> Engine:
 
 
 def spark_pages(shop: Shop, run_id: str) -> list[bytes]:
-    """What Spark's UI shows of the running application of a run's extract; the task links to it."""
+    """The pages that Spark's UI shows of the running application of a run's extract; the task links to it."""
     (found,) = links(shop, run_id, "extract")
     with httpx.Client(base_url=found["Spark UI"], follow_redirects=True, timeout=60) as client:
         pages = [client.get(f"/{name}/") for name in ("jobs", "stages", "environment", "executors", "SQL")]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.trimming import KEPT, trim
-from tests.benchmarks.contenders.saying import Laps
+from tests.benchmarks.contenders.reporting import Laps
 from tests.benchmarks.journals import NAME, filled, urns
 from tests.benchmarks.measure import Figures, Once
 from tests.benchmarks.peers import FOLDER

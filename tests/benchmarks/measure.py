@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.benchmarks.contenders.saying import DATABASE, FORMER, TARGET
+from tests.benchmarks.contenders.reporting import DATABASE, FORMER, TARGET
 from tests.peak_memory import peak_bytes
 
 __all__ = [
@@ -124,7 +124,7 @@ def alternately(
 
     :param stays: whether what a contender made is removed by the caller. For minutes ext4 uses no freed inode again, and
         looks at each of them for every new file: the contender after thousands of removed files would pay for them.
-    :param former: whether a contender removes what the one before it made, by `saying.begin`.
+    :param former: whether a contender removes what the one before it made, by `reporting.begin`.
     :raises AssertionError: contenders' facts differ: they have not done the same work.
     """
     order, taken = random.Random(SEED), {c.who: list[Once]() for c in contenders}
@@ -195,8 +195,8 @@ def run_program(python: Path, name: str, arguments: Mapping[str, object], *, sec
     lines = [line for line in out.splitlines() if line.startswith("{")]
     if process.returncode or not lines:
         raise RuntimeError(f"{module} ended with {process.returncode}:\n{out[-5000:]}\n{err[-5000:]}")
-    said = json.loads(lines[-1])
-    return Once(said["seconds"], said["phases"], said["facts"], memory.peak_mb, memory.task_mb, said.get("cpu"))
+    result = json.loads(lines[-1])
+    return Once(result["seconds"], result["phases"], result["facts"], memory.peak_mb, memory.task_mb, result.get("cpu"))
 
 
 class Memory:

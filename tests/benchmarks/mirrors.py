@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.contenders.mirror import CONNECTION
-from tests.benchmarks.contenders.saying import begin
+from tests.benchmarks.contenders.reporting import begin
 from tests.benchmarks.measure import SEED, Contender, Once, alternately, run_program
 from tests.benchmarks.peers import FOLDER, jars, peers_python, s5cmd
 from tests.benchmarks.results import JSON, Row, Target, keep, rows_of
@@ -69,8 +69,8 @@ def make_tree(folder: Path, files: int, size: int) -> Path:
 def spread(folder: Path) -> None:
     """Let ext4 put each folder that is made in one into another part of the disk.
 
-    For minutes it uses no freed inode again, and looks at each of them for every new file: whoever came to the part where a
-    former measurement was removed would pay for that, ten times the price of a file, and the others wouldn't.
+    For minutes it uses no freed inode again, and looks at each of them for every new file: a contender that came to the part
+    where a former measurement was removed would pay for that, ten times the price of a file, and the others wouldn't.
     """
     subprocess.run(["chattr", "+T", str(folder)], capture_output=True, check=False)  # other file systems know none
 
@@ -184,7 +184,7 @@ def ours_on_disk(source: Path, own: Path, *, again: bool) -> Once:
 
 
 def _counted(folder: Path) -> dict[str, int]:
-    """What is below a folder, without our own, and without the checksums that Hadoop's local file system always writes."""
+    """Count the files below a folder, without our own and the checksums that Hadoop's local file system always writes."""
     shutil.rmtree(folder / "_gobblin", ignore_errors=True)
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.suffix != ".crc"]
     return {"files": len(sizes), "bytes": sum(sizes)}

@@ -1,4 +1,4 @@
-"""What a warm Spark saves, and what long commit sequences cost there.
+"""The time that a warm Spark saves, and the cost of long commit sequences there.
 
     python -m tests.benchmarks.on_spark --rounds 3
 

@@ -1,4 +1,4 @@
-"""What a pack costs apart from its rows: one small unit by spark-submit, against a bare spark-submit of one trivial Python task.
+"""The cost of a pack apart from its rows: one small unit by spark-submit, against a bare spark-submit of one trivial Python task.
 
     python -m tests.benchmarks.pack_start --rounds 9
 

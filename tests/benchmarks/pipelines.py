@@ -1,11 +1,11 @@
-"""Pipelines of stages: what the guarantees cost beside the work, a small version through a real Airflow, and a long backlog.
+"""Pipelines of stages: the cost of the guarantees beside the work, a small version through a real Airflow, and a long backlog.
 
     python -m tests.benchmarks.pipelines --rounds 3
 
 The work is four stages over one large version, against the same functions in one Spark script with plain files; the figure to
 reach is the share of CPU time that isn't Spark's. The small version goes through a warm Spark, from the source's run being due to
-the end of the last stage's; against it stand as many DAGs of six tasks, woken by each other, that open a session and do nothing.
-The backlog is made by a stage without Spark, so that all of its time is the protocol's, and the disk's.
+the end of the last stage's; it is compared with as many DAGs of six tasks, woken by each other, that open a session and do
+nothing. The backlog is made by a stage without Spark, so that all of its time is the protocol's, and the disk's.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql import dbapi
 
 from airflow_gobblin.model.table import DataFile
-from tests.benchmarks.contenders.saying import DATABASE
+from tests.benchmarks.contenders.reporting import DATABASE
 from tests.benchmarks.measure import Contender, Once, alternately, run_program
 from tests.benchmarks.results import JSON, Target, keep, rows_of
 from tests.benchmarks.workload import TABLE, orders_database

@@ -2,7 +2,7 @@
 
 Spark is started before, and a few rows were loaded in its session (see `contenders/gobblin`). The others' figures include
 planning and loading, and ours planning and commit. All have their files on the disk at the end: ours are when they are published,
-and those of the others are synced, which is told as a phase of its own.
+and those of the others are synced, which is reported as a phase of its own.
 
 python -m tests.benchmarks.postgres_to_parquet --rounds 3
 """

@@ -71,7 +71,7 @@ OTHER_CLOUDS = (
     "org.wildfly.*:*",
     "software.amazon.*:*",
 )
-"""What it needs: clients of every cloud, and the existing environment."""
+"""Its dependencies: clients of every cloud, and the existing environment."""
 
 
 @dataclass(frozen=True)

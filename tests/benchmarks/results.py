@@ -233,21 +233,21 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> str:
     table = [("work", "target", "measured", "ours", "met", "date, rounds, seed", "command")]
     ours = {row["work"]: row["seconds"] for row in reversed(rows) if row["ratio"] == 1}  # it is the first of a work
     for row in rows:
-        told = (f"{row['date']}, {row['rounds']}, {row['seed']}", f"`{row['command']}`")
+        origin = (f"{row['date']}, {row['rounds']}, {row['seed']}", f"`{row['command']}`")
         if row["target"] is not None:
             target, measured = (
                 f"{row['who']}: at least {row['target']} x ours",
                 f"{_exact(row['ratio'], row['target'])} x",
             )
             met = row["ratio"] >= row["target"]
-            table.append((row["work"], target, measured, f"{ours[row['work']]:.2f} s", _met(met), *told))
+            table.append((row["work"], target, measured, f"{ours[row['work']]:.2f} s", _met(met), *origin))
         for name, most in row["limits"].items():
             target, measured = (
                 f"{row['who']}: at most {most:g} {_UNITS[name]}",
                 "?" if row[name] is None else _exact(row[name], most),
             )
             met = row[name] is not None and row[name] <= most
-            table.append((row["work"], target, measured, f"{row['seconds']:.2f} s", _met(met), *told))
+            table.append((row["work"], target, measured, f"{row['seconds']:.2f} s", _met(met), *origin))
     return lines(table)
 
 
@@ -421,9 +421,9 @@ def readme_table(rows: Sequence[Mapping[str, Any]]) -> str:
         if own is None:
             continue
         best = {name: [r["seconds"] for r in of if re.match(who, r["who"])] for name, who in line.others.items()}
-        told = [f"{name} {_times(min(found) / own['seconds'])}" for name, found in best.items() if found]
-        if told or not line.others:
-            table.append((line.text, _seconds(own["seconds"]), ", ".join(told)))
+        ratios = [f"{name} {_times(min(found) / own['seconds'])}" for name, found in best.items() if found]
+        if ratios or not line.others:
+            table.append((line.text, _seconds(own["seconds"]), ", ".join(ratios)))
     return lines(table)
 
 

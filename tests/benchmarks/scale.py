@@ -25,7 +25,7 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
-from tests.benchmarks.contenders.saying import Laps
+from tests.benchmarks.contenders.reporting import Laps
 from tests.benchmarks.journals import KINDS, NAME, NothingNew, filled, publish
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, run_program
 from tests.benchmarks.peers import FOLDER
@@ -38,7 +38,7 @@ UNITS = 100
 SHARES = (0.25, 1.0)
 STAGES = {"write_commit_steps": "deciding and writing", "execute_commit_steps": "carrying out"}
 SECONDS = 10.0
-"""What "in seconds" means for the check of 10,000 datasets on local disk and SQL; on S3 it may be three times as much."""
+"""The meaning of "in seconds" for the check of 10,000 datasets on local disk and SQL; on S3 it may be three times as much."""
 
 
 def measure_steps(rounds: int, steps: int) -> list[Row]:

@@ -3,8 +3,8 @@
     python -m tests.benchmarks.stage_state --rounds 3
 
 Both keep totals by key, and start a Spark for each version. Before the rounds, a first version has given every key a total.
-Beside the times is told how large the files of state are that a version writes, and those that are kept after it: ours are two
-versions'.
+Beside the times it reports how large the files of state are that a version writes, and those that are kept after it: ours are
+two versions'.
 """
 
 from __future__ import annotations

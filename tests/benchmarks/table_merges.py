@@ -1,7 +1,7 @@
 """The merge of 1 % into a large table, compared with the library's own merge or upsert of the same files from a script.
 
-Delta's is deltalake's MERGE in both cases, and PostgreSQL's `INSERT … ON CONFLICT`: ours also looks for rows that nothing tells
-apart, and takes and leaves the marks. Iceberg's is pyiceberg's upsert, and copy on write of our own.
+Delta's is deltalake's MERGE in both cases, and PostgreSQL's `INSERT … ON CONFLICT`: ours also looks for rows that nothing
+distinguishes, and takes and leaves the marks. Iceberg's is pyiceberg's upsert, and copy on write of our own.
 
 python -m tests.benchmarks.table_merges --rounds 3
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.contenders.saying import begin
+from tests.benchmarks.contenders.reporting import begin
 from tests.benchmarks.contenders.spark_commit import committer_of
 from tests.benchmarks.measure import Contender, Figures, Once, alternately, program
 from tests.benchmarks.results import (

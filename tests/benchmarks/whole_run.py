@@ -28,7 +28,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.spark.report import PackReport
 from tests.benchmarks.contenders.gobblin import ingestion, load_from
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.saying import DATABASE
+from tests.benchmarks.contenders.reporting import DATABASE
 from tests.benchmarks.measure import Contender, Once, alternately
 from tests.benchmarks.peers import FOLDER, jars
 from tests.benchmarks.postgres_to_parquet import JDBC
@@ -83,8 +83,8 @@ class Runs:
         path = f"dags/{name}/dagRuns/{quote(run_id)}/taskInstances"
         found = self._airflow.request("GET", path, params={"limit": 100})["task_instances"]
         if state != "success":
-            told = [(t["task_id"], t["state"]) for t in found]
-            raise RuntimeError(f"{name} ended as {state}: {told}\n{self._airflow.tails()}")
+            states = [(t["task_id"], t["state"]) for t in found]
+            raise RuntimeError(f"{name} ended as {state}: {states}\n{self._airflow.tails()}")
         tasks = [_task(t) for t in found if t["start_date"]]
         return max(task.ended for task in tasks) - started, tasks
 

@@ -23,7 +23,7 @@ _MODULES = (
     "airflow_gobblin.rows.sources.sql.database",
     "airflow_gobblin.storage.stores.sql",
 )
-"""What commands import that describe DAGs, plan and look."""
+"""The modules that commands import which describe DAGs, plan and look."""
 
 
 @dataclass(frozen=True)

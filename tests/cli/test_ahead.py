@@ -1,4 +1,4 @@
-"""What can be known ahead of a run: every finding of a `check`, and the whole of a `plan`; neither makes anything."""
+"""Looks ahead of a run: every finding of a `check`, and the whole of a `plan`; neither makes anything."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_every_kind_of_job_is_checked_and_planned_ahead(deployment: Deployment) 
     dags = ("chain.raw", "chain.count", "table", "photos", "nothing", "topic")
     done = deployment.run(*(f"gobblin {command} -d {dag} -o json" for dag in dags for command in ("check", "plan")))
     checked, planned = (dict(zip(dags, done[n::2], strict=True)) for n in (0, 1))
-    told = {(row["ingestion"], row["of"]): row["cause"] for dag in dags for row in checked[dag].json}
+    causes = {(row["ingestion"], row["of"]): row["cause"] for dag in dags for row in checked[dag].json}
     for dataset, would in {
         ("raw", "orders"): "a run would plan 1 unit",
         ("count", "count"): "there is nothing new",
@@ -173,8 +173,8 @@ def test_every_kind_of_job_is_checked_and_planned_ahead(deployment: Deployment) 
         ("photos", "a#files"): "a run would plan 2 units",
         ("topic", "clicks_ahead"): "a run would plan 1 unit",
     }.items():
-        assert told[dataset] == would
-    assert told["nothing", "nothing"] == f"No such file or directory: {deployment.folder}/nothing"
+        assert causes[dataset] == would
+    assert causes["nothing", "nothing"] == f"No such file or directory: {deployment.folder}/nothing"
     status = dict.fromkeys(dags, 0) | {"nothing": 1}
     assert {dag: one.status for dag, one in checked.items()} == status
     assert {dag: one.status for dag, one in planned.items()} == status
@@ -230,7 +230,7 @@ def test_the_commands_of_the_page(deployment: Deployment) -> None:
     assert [done.status for done in deployment.run(*written)] == [0] * len(written)
 
 
-def test_a_dag_file_that_cannot_be_imported_is_told(deployment: Deployment) -> None:
+def test_a_dag_file_that_cannot_be_imported_is_reported(deployment: Deployment) -> None:
     file = deployment.folder / "dags" / "shop.py"
     whole = file.read_text()
     file.write_text("import nowhere_at_all\n")

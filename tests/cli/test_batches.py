@@ -28,7 +28,7 @@ def test_where_the_target_cant_be_read_the_rest_is_pending(lab: Lab, command: Co
     command.where = (*command.where[:-1], "s3://nobody@bucket/lake")
     done = command("pending", "-o", "json")
     assert (done.status, done.json) == (0, [])
-    assert "What is held can't be read: " in done.err
+    assert "The held datasets can't be read: " in done.err
 
 
 def test_a_flush_is_a_run_of_a_dag(lab: Lab, command: CommandLine) -> None:

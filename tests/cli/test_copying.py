@@ -104,13 +104,13 @@ def test_files_are_converted_and_archives_unpacked(source: Path, tmp_path: Path)
 
 def test_checks_keep_what_fails_them_from_being_published(source: Path, tmp_path: Path) -> None:
     write(source / "sums", f"{hashlib.sha256(b'another').hexdigest()}  top\n")
-    for flags, told in (
+    for flags, expected in (
         (("--at-least-files", "5"), "at least 5 files: it has 4 files"),
         (("--at-least-bytes", "1.5Ki"), "at least 1,536 bytes: it has "),
         (("--sha256sums", "sums"), "checksums in 'sums': 'top' has another content"),
     ):
         done = copy("source", "target", *flags)
-        assert (done.status, told in done.err) == (1, True), done.err
+        assert (done.status, expected in done.err) == (1, True), done.err
         assert content(tmp_path / "target") == {}
     done = copy("source", "target", "--at-least-files", "4", "--at-least-bytes", "25")
     assert done.status == 0, done.err
@@ -134,7 +134,7 @@ def test_what_is_replaced_or_deleted_is_kept_in_the_backup(
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "expected"),
     [
         (("--convert", "rar"), "There are gunzip, bunzip2, unzstd"),
         (("--convert", "gunzip:3"), "no such converter"),
@@ -148,10 +148,10 @@ def test_what_is_replaced_or_deleted_is_kept_in_the_backup(
     ],
 )
 def test_an_odd_option_is_refused_and_nothing_made(
-    source: Path, tmp_path: Path, flags: tuple[str, ...], told: str
+    source: Path, tmp_path: Path, flags: tuple[str, ...], expected: str
 ) -> None:
     done = copy("source", "target", *flags)
-    assert (done.status != 0, told in done.err) == (True, True), done.err
+    assert (done.status != 0, expected in done.err) == (True, True), done.err
     assert not (tmp_path / "target").exists()
 
 
@@ -202,16 +202,16 @@ def test_a_folder_of_another_job_and_bad_options_are_refused(source: Path, tmp_p
     assert (gone.status, "nowhere" in gone.err) == (1, True)
 
 
-def test_progress_is_told_while_it_runs(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_while_it_runs(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_gobblin.cli import copying
 
     monkeypatch.setattr(copying, "_SECONDS", 0.0)
     for number in range(1200):
         write(source / f"many/{number}", "1234")
     lines = copy("source", "target", "-j", "2").err.splitlines()
-    told = [line for line in lines if re.match(r"[\d,]+ of 1,203 files, .* of 4\.8 kB, .*/s, \d+ s left$", line)]
-    assert len(told) >= 3, lines
-    assert any(line.startswith("1,203 of 1,203 files") for line in told)
+    progress = [line for line in lines if re.match(r"[\d,]+ of 1,203 files, .* of 4\.8 kB, .*/s, \d+ s left$", line)]
+    assert len(progress) >= 3, lines
+    assert any(line.startswith("1,203 of 1,203 files") for line in progress)
 
 
 @pytest.mark.slow

@@ -82,18 +82,18 @@ def test_a_reason_is_needed(lab: Lab, command: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("rewind", "orders", "--to", "10"), "Give a position from 0 to before 10"),
         (("rewind", "orders", "--to", "12"), "12 is not within what is covered, [0, 10)"),
-        (("rewind", "orders", "--to", "-1"), "what lies before the start is filled by a backfill"),
+        (("rewind", "orders", "--to", "-1"), "a backfill fills the range before the start"),
         (("rewind", "ordres", "--to", "5"), "Did you mean 'orders'?"),
         (("rewind", "stock", "--to", "5"), "its next run reads all of it"),
         (("rewind", "orders", "--to", "five"), "Write an integer: 42"),
         (("rewind", "orders", "--to", "2026-01-01"), "Write an integer: 42"),
         (
             ("set-watermark", "orders", "--to", "3"),
-            "What is covered can be taken back by a rewind. Give a position from 0 to before 10",
+            "A rewind can take back what is covered. Give a position from 0 to before 10",
         ),
         (("set-watermark", "orders", "--to", "3", "--kind", "timestamp"), "Leave --kind out"),
         (("set-watermark", "new", "--to", "3"), "Give --kind"),
@@ -105,13 +105,13 @@ def test_a_reason_is_needed(lab: Lab, command: CommandLine) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(
-    lab: Lab, command: CommandLine, words: tuple[str, ...], says: str
+    lab: Lab, command: CommandLine, words: tuple[str, ...], expected: str
 ) -> None:
     lab.run(ORDERS, Table("stock", ExtractKind.SNAPSHOT_ONLY, 3))
     before = lab.records(), lab.published()
     done = command(*words, "--yes", *WHY)
     assert (done.status, done.out) == (1, "")
-    assert says in done.err
+    assert expected in done.err
     assert not re.search(r"\w(Error|Exception)\b|invalid literal|NoneType|Traceback", done.err), "Python's own words"
     assert (lab.records(), lab.published()) == before
 
@@ -130,7 +130,7 @@ def test_set_watermark_skips_and_starts(lab: Lab, command: CommandLine) -> None:
 
 
 def test_a_dataset_that_starts_too_late_is_dropped_and_starts_anew(lab: Lab, command: CommandLine) -> None:
-    """Its start can't be moved, and each refusal says so."""
+    """Its start can't be moved, and each refusal states that."""
     start = ("set-watermark", "new", "--kind", "long", *WHY, "--yes", "--to")
     assert command(*start, "20").status == 0
     for refused in (command(*start, "5"), command("rewind", "new", *WHY, "--yes", "--to", "5")):
@@ -266,7 +266,7 @@ def test_a_claim_of_another_journal_is_kept_at_the_target_only(lab: Lab, command
     assert '"amounts were wrong"' in (lab.folder / CHAIN / "0000000002").read_text()
 
 
-def test_what_the_source_has_removed_is_taken_back_only_if_that_is_said(lab: Lab, command: CommandLine) -> None:
+def test_what_the_source_has_removed_is_taken_back_only_on_request(lab: Lab, command: CommandLine) -> None:
     lab.run(replace(ORDERS, kept_from=0))
     lab.run(replace(ORDERS, rows=ORDERS.rows + 2, kept_from=5))
     before = lab.records()
@@ -342,6 +342,6 @@ def test_a_drop_warns_where_the_target_is_not_there(lab: Lab, command: CommandLi
     assert "taken for lost" not in command("drop", "orders", *WHY, answer="n\n").err
     lab.folder.rename(lab.folder.with_name("elsewhere"))
     for words in (("drop", "orders"), ("drop", "--all")):
-        told = command(*words, *WHY, answer="n\n").err
-        assert f"Target {lab.folder} is taken for lost: it lacks the mark" in told
-        assert "type this where it is mounted" in told
+        message = command(*words, *WHY, answer="n\n").err
+        assert f"Target {lab.folder} is taken for lost: it lacks the mark" in message
+        assert "type this where it is mounted" in message

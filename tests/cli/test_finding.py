@@ -60,7 +60,7 @@ def sql_ingestion(journal: str = "/lake/journal", target: str = "s3://aws_here@b
     return Ingestion("shop", SqlSource("db", tables), ParquetSink(target), journal, code=("acme.marks",))
 
 
-def test_a_serialized_dag_says_where_its_ingestion_is() -> None:
+def test_a_serialized_dag_records_where_its_ingestion_is() -> None:
     with DAG("shop_dag", schedule=None) as dag:
         GobblinIngestion(sql_ingestion("journal_db"), group_id="load")
     serialized = json.loads(json.dumps(DagSerialization.to_dict(dag)))
@@ -79,17 +79,17 @@ def test_a_serialized_dag_says_where_its_ingestion_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "expected"),
     [
         (replace(sql_ingestion(), sink=ParquetSink("/sea")), "with target 's3://aws_here@bucket/lake' and not '/sea'"),
         (replace(sql_ingestion(), source=SqlSource("crm", ())), "with source 'sql_source db' and not 'sql_source crm'"),
     ],
 )
-def test_one_name_for_two_ingestions_of_a_dag_is_refused_when_it_is_parsed(other: Ingestion, told: str) -> None:
+def test_one_name_for_two_ingestions_of_a_dag_is_refused_when_it_is_parsed(other: Ingestion, expected: str) -> None:
     with DAG("shop_dag", schedule=None):
         GobblinIngestion(sql_ingestion(), group_id="load")
         GobblinIngestion(replace(sql_ingestion(), max_packs=2), group_id="again")
-        with pytest.raises(ConfigurationError, match=told) as caught:
+        with pytest.raises(ConfigurationError, match=expected) as caught:
             GobblinIngestion(other, group_id="other")
     assert "task 'load.create_work_units' has one of this name and journal" in str(caught.value)
 
@@ -147,7 +147,7 @@ def test_to_look_for_a_journal_makes_none(tmp_path: Path, where: str) -> None:
     assert open_administration(there, "ann", new=True).journal.datasets() == ()
 
 
-def test_what_is_told_must_be_told_whole(command: CommandLine) -> None:
+def test_a_place_must_be_given_whole(command: CommandLine) -> None:
     command.where = ("--journal", "/somewhere")
     assert "--name is not given" in command("datasets").err
     assert "--name and --target are not given" in command("audit").err
@@ -271,5 +271,5 @@ def test_a_secret_on_the_command_line_is_refused_before_airflow_logs_it(deployme
     metadata = create_engine(deployment.metadata, poolclass=NullPool)
     with metadata.connect() as connection:
         logged = [str(row) for row in connection.execute(text("SELECT event, extra FROM log"))]
-    assert any("set_watermark" in row for row in logged), "what was done is in Airflow's log"
+    assert any("set_watermark" in row for row in logged), "the act is in Airflow's log"
     assert not any(SECRET in row for row in logged)

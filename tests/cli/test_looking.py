@@ -73,7 +73,7 @@ def test_show_verifies_each_step_of_the_pending_slot(lab: Lab, command: CommandL
     assert (shown["watermark"], shown["coverage"], shown["gaps"]) == ("10", ["[0, 10)"], [])
 
 
-def test_show_tells_of_holes_and_failed_units(lab: Lab, command: CommandLine) -> None:
+def test_show_lists_holes_and_failed_units(lab: Lab, command: CommandLine) -> None:
     lab.ingestion = replace(lab.ingestion, policy=CommitPolicy.SUCCESSFUL)
     lab.run(ORDERS, units=("orders:u1",))
     (shown,) = command("show", "orders", "-o", "json").json
@@ -93,7 +93,7 @@ def test_history_counts_units_by_state(lab: Lab, command: CommandLine) -> None:
     assert command("history", "orders", "-o", "json").json[0]["units"] == {"failed": 1, "committed": 1}
 
 
-def test_history_is_newest_first_and_tells_who_and_why(lab: Lab, command: CommandLine) -> None:
+def test_history_is_newest_first_and_names_who_and_why(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS, request=RunRequest("shop/one"))
     lab.run(replace(ORDERS, rows=14), request=RunRequest("shop/two"))
     lab.admin.rewind("orders", lab.journal.state("orders").live[max(lab.journal.state("orders").live)].low, "wrong")  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def test_history_is_newest_first_and_tells_who_and_why(lab: Lab, command: Comman
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trimmed", [False, True])
-def test_history_tells_who_released_a_slot_and_why(lab: Lab, command: CommandLine, trimmed: bool) -> None:
+def test_history_names_who_released_a_slot_and_why(lab: Lab, command: CommandLine, trimmed: bool) -> None:
     stick(lab, ORDERS)
     assert command("release", "orders", "--yes", "--reason", "the disk is back").status == 0
     lab.reopened()
@@ -123,11 +123,11 @@ def test_history_tells_who_released_a_slot_and_why(lab: Lab, command: CommandLin
     row = command("history", "orders", "-o", "json").json[-1]
     assert (row["slot"], row["state"], row["actor"], row["reason"]) == (1, "abandoned", "", "")
     assert row["abandoned"] == {"actor": "ann", "reason": "its files are lost"}
-    ((at, says, actor, reason),) = (one.values() for one in row["releases"])
-    assert (at[:2], says, actor, reason) == ("20", "released", getpass.getuser(), "the disk is back")
+    ((at, kind, actor, reason),) = (one.values() for one in row["releases"])
+    assert (at[:2], kind, actor, reason) == ("20", "released", getpass.getuser(), "the disk is back")
 
 
-def test_history_tells_who_abandoned_what_somebody_else_asked_for(
+def test_history_names_who_abandoned_what_somebody_else_asked_for(
     lab: Lab, command: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.run(ORDERS)
@@ -147,7 +147,7 @@ def test_history_tells_who_abandoned_what_somebody_else_asked_for(
     assert "they are right" in command("history", "orders", "-o", "plain").out
 
 
-def test_history_and_show_tell_who_released_a_claim_and_why(lab: Lab, command: CommandLine) -> None:
+def test_history_and_show_name_who_released_a_claim_and_why(lab: Lab, command: CommandLine) -> None:
     lab.run(ORDERS)
     done = command("release-claim", "orders", "--yes", "--reason", "it moves away", "-o", "json")
     assert (done.json[0]["noted_on_slot"], "at the target only" in done.err) == (1, False)

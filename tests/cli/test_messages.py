@@ -1,4 +1,4 @@
-"""What people are told who type something wrong: one sentence and a way out, in no programmer's words."""
+"""Messages to people who type something wrong: one sentence and a way out, in no programmer's words."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ MISTAKES = (
 )
 
 
-def test_a_mistake_is_told_in_plain_words(lab: Lab, command: CommandLine) -> None:
+def test_a_mistake_is_reported_in_plain_words(lab: Lab, command: CommandLine) -> None:
     lab.run(*TABLES)
     before = lab.records()
     for words in MISTAKES:
@@ -100,7 +100,7 @@ OF_STAGES = (
 
 
 @pytest.mark.slow
-def test_a_mistake_about_a_stage_is_told_in_plain_words(lab: Lab, command: CommandLine) -> None:
+def test_a_mistake_about_a_stage_is_reported_in_plain_words(lab: Lab, command: CommandLine) -> None:
     lab.run(*TABLES)
     before = lab.records()
     command.where = tuple(word for word in command.where if word not in ("--name", "lab"))
@@ -135,7 +135,7 @@ OF_COPIES = (
 )
 
 
-def test_a_mistake_about_a_copy_is_told_in_plain_words(command: CommandLine, tmp_path: Path) -> None:
+def test_a_mistake_about_a_copy_is_reported_in_plain_words(command: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source/file").write_text("x")
     for words in OF_COPIES:
@@ -144,8 +144,8 @@ def test_a_mistake_about_a_copy_is_told_in_plain_words(command: CommandLine, tmp
 
 
 @pytest.mark.slow
-def test_a_server_that_is_not_there_is_told_in_plain_words(command: CommandLine, tmp_path: Path) -> None:
-    """Its clients wrap what the system says three times, in words of their own."""
+def test_a_server_that_is_not_there_is_reported_in_plain_words(command: CommandLine, tmp_path: Path) -> None:
+    """Its clients wrap the system's message three times, in words of their own."""
     done = run(["gobblin", "copy", f"http://127.0.0.1:{free_port()}/x", str(tmp_path / "target")])
     expect_readable(done)
     assert "Connection refused" in done.err
@@ -170,7 +170,7 @@ def test_an_argument_that_shows_a_password_is_refused_before_airflow_logs_it(
 ) -> None:
     lab.run(*TABLES)
     logged: list[object] = []
-    monkeypatch.setattr(cli_action_loggers, "on_pre_execution", lambda **told: logged.append(told))
+    monkeypatch.setattr(cli_action_loggers, "on_pre_execution", lambda **arguments: logged.append(arguments))
     for words in SECRETS:
         done = command(*(word.format("s3cret") for word in words))
         expect_readable(done)
@@ -202,7 +202,7 @@ PLACES = (
 """Journal, name and target."""
 
 
-def test_a_wrong_place_is_told_in_plain_words(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+def test_a_wrong_place_is_reported_in_plain_words(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
     lab.run(*TABLES)
     (tmp_path / "file").write_text("x")
     for journal, name, target in PLACES:
@@ -210,7 +210,7 @@ def test_a_wrong_place_is_told_in_plain_words(lab: Lab, command: CommandLine, tm
         expect_readable(command("datasets"))
 
 
-def test_a_target_that_is_a_file_is_told_in_plain_words(command: CommandLine, tmp_path: Path) -> None:
+def test_a_target_that_is_a_file_is_reported_in_plain_words(command: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "file").write_text("x")
     done = run(["gobblin", "copy", str(tmp_path / "source"), str(tmp_path / "file")])
@@ -218,7 +218,7 @@ def test_a_target_that_is_a_file_is_told_in_plain_words(command: CommandLine, tm
     assert "Not a directory" in done.err
 
 
-def test_an_airflow_without_its_database_is_told_in_plain_words(command: CommandLine) -> None:
+def test_an_airflow_without_its_database_is_reported_in_plain_words(command: CommandLine) -> None:
     done = command("datasets")
     expect_readable(done)
     assert "can't ask Airflow's metadata database: no such table" in done.err

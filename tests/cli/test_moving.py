@@ -65,7 +65,7 @@ def written(folder: Path, *datasets: dict[str, Any], **more: Any) -> str:
 
 
 def test_an_ingestion_goes_on_in_another_journal(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
-    """What was covered isn't read again; its files stay the old journal's."""
+    """Covered ranges aren't read again; their files stay the old journal's."""
     lab.run(ORDERS)
     there = moved(lab, tmp_path / "there", command, command("export").out)
     state = str(tmp_path / "state.json")
@@ -167,7 +167,7 @@ COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
 
 
 @pytest.mark.parametrize(
-    ("document", "says"),
+    ("document", "expected"),
     [
         ([], "it has no list of datasets"),
         ({"datasets": {}}, "its datasets are not a list of objects"),
@@ -215,20 +215,20 @@ COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
     ],
 )
 def test_a_bad_document_is_refused_and_changes_nothing(
-    lab: Lab, command: CommandLine, tmp_path: Path, document: Any, says: str
+    lab: Lab, command: CommandLine, tmp_path: Path, document: Any, expected: str
 ) -> None:
     (tmp_path / "state.json").write_text(json.dumps(document))
     done = command("import", str(tmp_path / "state.json"), *WHY)
     assert (done.status, done.out) == (1, "")
-    assert says in done.err
+    assert expected in done.err
     assert not re.search(r"\w(Error|Exception)\b|Exported|\bNone\b", done.err), "Python's own words"
     sentences = re.split(r"(?<=\.) ", done.err)
-    assert len(set(sentences)) == len(sentences), "nothing is said twice"
+    assert len(set(sentences)) == len(sentences), "nothing is reported twice"
     assert lab.reopened().datasets() == ()
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "expected"),
     [
         ("none.json", "No such file or directory"),
         ("torn.json", "it is no JSON: Expecting property name enclosed in double quotes, in line 1, column 2"),
@@ -239,7 +239,7 @@ def test_a_bad_document_is_refused_and_changes_nothing(
         ("not_a_number.json", "NaN is no number in JSON"),
     ],
 )
-def test_a_file_that_cannot_be_read(lab: Lab, command: CommandLine, tmp_path: Path, name: str, says: str) -> None:
+def test_a_file_that_cannot_be_read(lab: Lab, command: CommandLine, tmp_path: Path, name: str, expected: str) -> None:
     (tmp_path / "torn.json").write_text("{")
     (tmp_path / "latin.json").write_bytes(b'"\xe4"')
     (tmp_path / "deep.json").write_text("[" * 200_000)
@@ -248,7 +248,7 @@ def test_a_file_that_cannot_be_read(lab: Lab, command: CommandLine, tmp_path: Pa
     (tmp_path / "not_a_number.json").write_text("[NaN]")
     done = command("import", str(tmp_path / name), *WHY)
     assert done.status == 1
-    assert f"can't read file '{tmp_path / name}': {says}" in done.err
+    assert f"can't read file '{tmp_path / name}': {expected}" in done.err
     assert "Error: " in done.err
     assert "Errno" not in done.err
 
@@ -276,14 +276,14 @@ def test_an_import_that_was_done_already_is_not_done_again(lab: Lab, command: Co
     before = lab.records()
     done = command("import", state, *WHY, "-o", "json")
     assert (done.status, done.json) == (0, [])
-    assert "orders is as the file says already" in done.err
+    assert "orders is as in the file already" in done.err
     assert lab.records() == before
     lab.reopened()
     lab.run(replace(ORDERS, rows=12))
     assert "it has a history of 2 slots" in command("import", state, *WHY).err
 
 
-def test_an_import_that_loses_tells_what_was_done_before(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
+def test_an_import_that_loses_reports_what_was_done_before(lab: Lab, command: CommandLine, tmp_path: Path) -> None:
     state = written(tmp_path, *({"urn": urn, "watermark": TEN} for urn in "abcd"))
 
     def start_one() -> None:
@@ -300,7 +300,7 @@ def test_an_import_that_loses_tells_what_was_done_before(lab: Lab, command: Comm
     assert lab.reopened().datasets() == ("a", "b", "c")
     rest = command("import", state, *(word for urn in "abd" for word in ("--urn", urn)), *why, "--yes")
     assert [row["dataset"] for row in rest.json] == ["d"]
-    assert "a is as the file says already" in rest.err
+    assert "a is as in the file already" in rest.err
 
 
 def test_import_from_the_standard_input(lab: Lab, command: CommandLine) -> None:

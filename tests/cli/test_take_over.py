@@ -1,4 +1,4 @@
-"""`airflow gobblin take-over` on a DAG whose table belongs to another journal, and what the other commands tell of it."""
+"""`airflow gobblin take-over` on a DAG whose table belongs to another journal, and what the other commands report of it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     made.close()
 
 
-def test_a_table_is_taken_over_by_a_command_and_all_commands_tell_of_it(deployment: Deployment) -> None:
+def test_a_table_is_taken_over_by_a_command_and_all_commands_report_it(deployment: Deployment) -> None:
     folder, where = deployment.folder, "-d shop --reason lost"
     assert "airflow gobblin take-over" in run(folder, "journal", "work").detail
     asked, misspelt, without, files, done, history = deployment.run(

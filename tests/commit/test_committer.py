@@ -180,7 +180,7 @@ def test_two_attempts_of_one_task_decide_one_slot(tmp_path: Path) -> None:
     assert only_slot(lab).decision.token == token(plan)
 
 
-def test_an_equal_token_means_that_ours_stands_and_not_what_we_built(tmp_path: Path) -> None:
+def test_an_equal_token_means_that_ours_is_valid_and_not_what_we_built(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, policy=CommitPolicy.SUCCESSFUL)
     broken = lab.opened(units=("a:u1",))
     plan = create_work_units(broken, RunRequest("run"))
@@ -198,7 +198,7 @@ def test_an_equal_token_means_that_ours_stands_and_not_what_we_built(tmp_path: P
     assert not only_slot(lab).decision.complete
 
 
-def test_an_abort_that_meets_the_plans_own_decision_is_told(tmp_path: Path) -> None:
+def test_an_abort_that_meets_the_plans_own_decision_is_reported(tmp_path: Path) -> None:
     store = Interrupted()
     lab = Lab(tmp_path, A, store=store)
     opened, plan = planned(lab)
@@ -345,13 +345,13 @@ def test_a_plan_can_win_until_something_that_lasts_is_in_its_way(tmp_path: Path)
     execute(other, other_run)
     assert not can_win(plan, lab.journal.history("a"))
     lab.admin.rewind("a", LongWatermark(0), "anew")
-    assert not can_win(plan, lab.journal.history("a")), "what can't once never can again"
+    assert not can_win(plan, lab.journal.history("a")), "a plan that can't once never can again"
 
 
 # Proposals
 
 
-def test_a_proposal_publishes_what_is_successful_and_tells_of_all(tmp_path: Path) -> None:
+def test_a_proposal_publishes_what_is_successful_and_reports_all(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     opened, run = planned(lab)
     plan = opened.staging.plan(token(run))
@@ -491,10 +491,10 @@ def strange(tmp_path: Path, raises: str) -> Lab:
 
 
 @pytest.mark.parametrize(
-    ("raises", "says"),
+    ("raises", "expected"),
     [("publish", "I have no steps"), ("verify", "I can't see"), ("execute", "I can't do it")],
 )
-def test_what_a_users_code_raises_fails_its_dataset_and_no_other(tmp_path: Path, raises: str, says: str) -> None:
+def test_what_a_users_code_raises_fails_its_dataset_and_no_other(tmp_path: Path, raises: str, expected: str) -> None:
     lab = strange(tmp_path, raises)
     reports = lab.run()
     assert (reports["a"].status, reports["b"].status) == ("failed", "committed")
@@ -506,7 +506,7 @@ def test_what_a_users_code_raises_fails_its_dataset_and_no_other(tmp_path: Path,
     if raises == "publish":
         assert lab.journal.history("a").slots == ()
         return
-    assert only_slot(lab).notes[0].detail.count(says) == 1
+    assert only_slot(lab).notes[0].detail.count(expected) == 1
     assert lab.journal.state("a").quarantined
     with pytest.raises(StepError, match=r"take back strange thing in slot 1.*I can't take it back"):
         lab.admin.abandon("a", "its step is strange")

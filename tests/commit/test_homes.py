@@ -93,10 +93,10 @@ def test_a_target_that_is_not_mounted_stops_planning_by_name_and_nothing_is_writ
             lab.folder.rmdir()
         with pytest.raises(TargetError) as caught:
             lab.run(MORE)
-        told = str(caught.value)
-        assert f"can't use target {lab.folder} of ingestion 'lab'" in told
-        assert "it is empty, not mounted, not shared, or another target" in told
-        assert "Mount or restore it" in told
+        message = str(caught.value)
+        assert f"can't use target {lab.folder} of ingestion 'lab'" in message
+        assert "it is empty, not mounted, not shared, or another target" in message
+        assert "Mount or restore it" in message
         assert "Once that is mended, clear the task." in str(worded_error(caught.value))
         with pytest.raises(TargetError):
             verify_recover(lab.opened(), RunRequest("dag/run"))
@@ -166,10 +166,10 @@ def test_a_folder_that_is_gone_stops_its_dataset_by_name_with_nothing_new_to_pla
     assert (lab.records(), below(lab.folder)) == (before, published)
     reports = lab.run()
     assert {urn: report.status for urn, report in reports.items()} == {"a": "failed", "b": "idle", "s": "idle"}
-    told = reports["a"].detail
-    assert f"its folder a, to which slot 1 published, is empty or not there below {lab.folder}" in told
-    assert "not mounted or not shared, or somebody removed what was in it" in told
-    assert "Mount or restore it. If it is lost for good, drop the dataset" in told
+    message = reports["a"].detail
+    assert f"its folder a, to which slot 1 published, is empty or not there below {lab.folder}" in message
+    assert "not mounted or not shared, or somebody removed what was in it" in message
+    assert "Mount or restore it. If it is lost for good, drop the dataset" in message
     if empty:
         folders[0].rmdir()
     (tmp_path / "away a").rename(folders[0])
@@ -343,10 +343,10 @@ def test_retired_files_of_a_target_that_is_gone_are_not_noted_as_removed(tmp_pat
     mount(lab)
     assert len(lab.files("s")) == 3
     assert lab.opened().committer.cleanup.clean(lab.journal.history("s"), "key") == ()
-    assert len(lab.files("s")) == 2, "what the newest slot retired stays until the next one"
+    assert len(lab.files("s")) == 2, "files that the newest slot retired stay until the next one"
 
 
-def test_audit_and_verify_say_that_the_target_is_gone_and_not_that_each_file_is(lab: Lab) -> None:
+def test_audit_and_verify_report_that_the_target_is_gone_and_not_that_each_file_is(lab: Lab) -> None:
     unmount(lab)
     files = LocalFiles(lab.folder)
     (finding,) = audit(lab.journal, files)
@@ -397,7 +397,7 @@ def test_a_first_run_that_published_nothing_may_be_followed_by_one_to_another_ta
     assert [home.target for home in other.reopened().homes()] == [str(lab.folder), str(other.folder)]
 
 
-def test_a_driver_or_an_executor_that_does_not_see_the_target_says_so(lab: Lab) -> None:
+def test_a_driver_or_an_executor_that_does_not_see_the_target_reports_it(lab: Lab) -> None:
     _, plan = lab.extracted(MORE)
     unmount(lab)
     staging = staging_folder("lab", lab.journal.id)
@@ -411,7 +411,7 @@ def test_a_driver_or_an_executor_that_does_not_see_the_target_says_so(lab: Lab) 
 
 
 @pytest.mark.parametrize("verb", StepVerb)
-def test_a_driver_or_an_executor_of_long_sequences_that_does_not_see_the_target_says_so(
+def test_a_driver_or_an_executor_of_long_sequences_that_does_not_see_the_target_reports_it(
     lab: Lab, verb: StepVerb
 ) -> None:
     """And not that the work itself was lost."""
@@ -446,15 +446,15 @@ def changed(lab: Lab, name: str = "sea") -> Lab:
     return Lab(lab.folder.with_name(name), *lab.ingestion.source.tables, store=lab.store)  # type: ignore[attr-defined]
 
 
-def test_a_changed_target_is_refused_and_the_way_to_move_is_told(lab: Lab) -> None:
+def test_a_changed_target_is_refused_and_the_way_to_move_is_shown(lab: Lab) -> None:
     other = changed(lab)
     before = lab.records()
     with pytest.raises(ConfigurationError) as caught:
         other.run(MORE, request=RunRequest("dag/run"))
-    told = str(caught.value)
-    assert f"its datasets are published to {lab.folder}" in told
-    assert "Go back to that target. To move: let its runs end, copy all that is below it" in told
-    assert "airflow gobblin move" in told
+    message = str(caught.value)
+    assert f"its datasets are published to {lab.folder}" in message
+    assert "Go back to that target. To move: let its runs end, copy all that is below it" in message
+    assert "airflow gobblin move" in message
     assert lab.records() == before
     assert not other.folder.exists()
 
@@ -487,7 +487,7 @@ def test_an_ingestion_moves_with_its_files(lab: Lab) -> None:
     assert {report.status for report in reports.values()} == {"committed"}
     assert other.rows("a") == replace(MORE, rows=20).all_rows()
     assert other.rows("s") == snapshots.all_rows()
-    assert len(other.files("s")) == 2, "what was retired at the former target is removed here"
+    assert len(other.files("s")) == 2, "files that were retired at the former target are removed here"
     found = [*audit(other.journal, LocalFiles(other.folder))]
     assert [one for one in found if one.level is AuditLevel.PROBLEM] == []
     with pytest.raises(ConfigurationError, match=f"published to {other.folder}"):
@@ -511,7 +511,7 @@ def test_a_move_needs_the_mark_the_files_and_no_pending_slot(lab: Lab) -> None:
     assert len(lab.reopened().homes()) == 1
 
 
-def test_of_two_who_move_at_once_one_is_told(lab: Lab) -> None:
+def test_of_two_who_move_at_once_one_is_refused(lab: Lab) -> None:
     other = changed(lab)
     shutil.copytree(lab.folder, other.folder)
     home = other.admin.would_move()
@@ -706,10 +706,10 @@ def test_a_second_dag_with_another_source_is_refused_and_the_first_is_named(tmp_
     opened, request = of_dag(lab, "crm", OtherSource((MORE,)))
     with pytest.raises(ConfigurationError) as caught:
         create_work_units(opened, request)
-    told = str(caught.value)
-    assert "can't plan ingestion 'lab' of DAG 'crm': DAG 'shop' has an ingestion of this name" in told
-    assert "reads from test.rows and not from test.other_rows" in told
-    assert "Give one of them a name of its own" in told
+    message = str(caught.value)
+    assert "can't plan ingestion 'lab' of DAG 'crm': DAG 'shop' has an ingestion of this name" in message
+    assert "reads from test.rows and not from test.other_rows" in message
+    assert "Give one of them a name of its own" in message
     assert lab.records() == before
 
 
@@ -756,7 +756,7 @@ def test_two_dags_may_share_an_ingestion_and_one_may_change_its_source(tmp_path:
     ]
 
 
-# What a dataset is read from
+# The source of a dataset
 
 
 @record("test.queried_rows")
@@ -783,11 +783,11 @@ def test_a_second_dag_that_reads_a_urn_by_another_query_is_refused_and_the_first
     plan = create_work_units(crm, request)
     assert [ref.urn for pack in plan.packs for ref in pack.datasets] == ["b"], "the other goes on"
     assert free.status == "planned"
-    for told in (prospect.detail, plan.notes[0].detail):
-        assert "can't plan dataset 'a' of DAG 'crm'" in told
-        assert "DAG 'shop' reads it from 'orders where paid', and this one from 'orders'" in told
-        assert "Give the dataset another URN in one of them, or their ingestions two names" in told
-        assert "airflow gobblin move --dag-id crm" in told
+    for message in (prospect.detail, plan.notes[0].detail):
+        assert "can't plan dataset 'a' of DAG 'crm'" in message
+        assert "DAG 'shop' reads it from 'orders where paid', and this one from 'orders'" in message
+        assert "Give the dataset another URN in one of them, or their ingestions two names" in message
+        assert "airflow gobblin move --dag-id crm" in message
     assert [key for key in lab.records() if key not in before and "/a/" in key] == []
     assert lab.published() == published
 
@@ -829,7 +829,7 @@ def test_a_person_may_let_the_other_dag_go_on_and_then_the_first_is_refused(tmp_
     assert "DAG 'crm' reads it from 'v2', and this one from 'v1'" in note.detail
 
 
-def test_a_dag_that_doesnt_say_what_it_reads_hides_from_no_other_what_was_read(tmp_path: Path) -> None:
+def test_a_dag_that_doesnt_state_what_it_reads_hides_from_no_other_what_was_read(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "lake", A)
     for dag, source in (("shop", QueriedSource((A,), "v1")), ("guest", QueriedSource((replace(A, rows=12),), ""))):
         opened, request = of_dag(lab, dag, source)

@@ -1,4 +1,4 @@
-"""Phases, and acts that can be done once only: what is abandoned is shut out first (rules 13 to 15)."""
+"""Phases, and acts that can be done once only: an abandoned slot is shut out first (rules 13 to 15)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_phase_does_not_begin_before_the_one_before_it_is_done(lab: Lab) -> No
     opened, slot = decided(lab)
     moves = [step for step in lab.journal.steps(slot.decision) if isinstance(step, MoveStep)]
     blocker = block(lab, slot)
-    with pytest.raises(StepError, match="another file stands there"):
+    with pytest.raises(StepError, match="another file is there"):
         opened.committer.execute(slot, "run")
     assert all((lab.folder / move.source).exists() for move in moves), "the last phase would have removed them"
     blocker.unlink()
@@ -182,17 +182,17 @@ def test_a_slot_whose_act_is_done_is_finished_and_not_abandoned(lab: Lab) -> Non
     (act,) = acts(lab, slot.decision)
     opened.files.make_folder(posixpath.dirname(act.taken))
     act.execute(StepContext(opened.files))
-    with pytest.raises(LostRaceError, match=r"can't abandon slot 1.*what is done is taken back by a rewind"):
+    with pytest.raises(LostRaceError, match=r"can't abandon slot 1.*a rewind takes back what is done"):
         lab.admin.abandon(URN, "not wanted")
     assert ended(lab)[0] is OutcomeState.DONE
     assert lab.rows(URN) == A.all_rows(), "the rest of the slot is done, too"
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_whoever_finds_a_fence_without_an_outcome_completes_the_abandon(lab: Lab, told: bool) -> None:
-    """The person's process died after it had set the fence; who it was and why is known from a note."""
+@pytest.mark.parametrize("noted", [True, False])
+def test_the_finder_of_a_fence_without_an_outcome_completes_the_abandon(lab: Lab, noted: bool) -> None:
+    """The person's process died after it had set the fence; the person and the reason are known from a note."""
     opened, slot = decided(lab)
-    if told:
+    if noted:
         dies_before_the_outcome(lab, "not wanted")
     else:
         opened.committer._shut_out(slot.decision)
@@ -201,7 +201,7 @@ def test_whoever_finds_a_fence_without_an_outcome_completes_the_abandon(lab: Lab
         opened.committer.execute(slot, "next")
     state, actor, reason = ended(lab)
     assert state is OutcomeState.ABANDONED
-    assert (actor, reason) == ("ann", "not wanted") if told else "it is shut out" in reason
+    assert (actor, reason) == ("ann", "not wanted") if noted else "it is shut out" in reason
     assert lab.run()["a"].status == "committed"
 
 
@@ -512,7 +512,7 @@ def test_a_step_without_a_known_phase_is_refused_before_the_decision(
     assert lab.journal.history(URN).slots == ()
 
 
-def test_a_step_that_was_given_no_connections_says_so(tmp_path: Path) -> None:
+def test_a_step_that_was_given_no_connections_reports_it(tmp_path: Path) -> None:
     lab, _, _ = dialling(tmp_path, broken=False)
     (pending,) = lab.journal.history(URN).slots
     context = StepContext(LocalFiles(tmp_path))

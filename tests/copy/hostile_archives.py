@@ -1,4 +1,4 @@
-"""Archives that must be refused, of many kinds, each with what is told of it."""
+"""Archives that must be refused, of many kinds, each with what is reported of it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def info(name: str, **fields: Any) -> tarfile.TarInfo:
 
 
 def pax(name: str, **headers: str) -> bytes:
-    """A tar of a file whose extended header says something."""
+    """A tar of a file with an extended header."""
     return tar(info(name, size=0, pax_headers=headers), form=tarfile.PAX_FORMAT)
 
 
 def header(name: str, size: bytes, kind: bytes = b"0") -> bytes:
-    """A header of a tar with a right checksum, whatever it says."""
+    """A header of a tar with a right checksum, whatever it holds."""
     head = name.encode().ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + size.ljust(12, b"\0")
     head += b"00000000000\0" + b" " * 8 + kind + bytes(100) + b"ustar\00000" + bytes(512 - 265)
     head = head[:512].ljust(512, b"\0")
@@ -77,7 +77,7 @@ def patched(data: bytes, at: int, new: bytes) -> bytes:
 
 
 def in_directory(data: bytes, at: int, new: bytes) -> bytes:
-    """A zip whose first entry of the directory says something else."""
+    """A zip whose first entry of the directory holds something else."""
     return patched(data, directory(data) + at, new)
 
 
@@ -98,7 +98,7 @@ def zip64(count: int, size: int | None = None) -> bytes:
 
 
 def large_member() -> bytes:
-    """A zip whose directory says that a member has a terabyte."""
+    """A zip whose directory has a member of a terabyte."""
     data = zipped(("a", b"x"))
     start, end = directory(data), data.rfind(b"PK\5\6")
     entry = patched(data[start:end], 24, b"\xff" * 4)
@@ -107,7 +107,7 @@ def large_member() -> bytes:
 
 
 def long_directory() -> bytes:
-    """A zip whose end tells fewer members than its directory has."""
+    """A zip whose end counts fewer members than its directory has."""
     data = zipped(("a", b"x"), ("b", b"y"))
     return patched(data, data.rfind(b"PK\5\6") + 8, struct.pack("<2H", 1, 1))
 
@@ -190,8 +190,8 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "tar: a size beyond the end": ("tar", lambda: header("a", b"77777777777") + b"x" * 2048, ""),
     "tar: a negative size": ("tar", lambda: header("a", b"\xff" * 12) + GOOD, "can't have -1 bytes"),
     "tar: a size that is no number": ("tar", lambda: header("a", b"many") + GOOD, ""),
-    "tar: an extended header that tells another size": ("tar", lambda: pax("a", size="40000"), ""),
-    "tar: an extended header that tells a negative size": ("tar", lambda: pax("a", size="-1024"), ""),
+    "tar: an extended header with another size": ("tar", lambda: pax("a", size="40000"), ""),
+    "tar: an extended header with a negative size": ("tar", lambda: pax("a", size="-1024"), ""),
     "tar: an extended header of 8 GB": ("tar", lambda: header("x", b"77777777777", b"x") + bytes(4096), "bytes"),
     "tar: a long name of 8 GB": ("tar", lambda: header("x", b"77777777777", b"L") + bytes(4096), "bytes"),
     "tar: an extended header without a member": (
@@ -247,7 +247,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "zip: a size that is more than the content, twice": (
         "zip",
         lambda: patched(in_directory(zipped(A), 24, struct.pack("<L", 50)), 22, struct.pack("<L", 50)),
-        "its directory says 50",
+        "its directory gives 50",
     ),
     "zip: another method in the directory": (
         "zip",
@@ -261,7 +261,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: patched(zipped(A), zipped(A).rfind(b"PK\5\6") + 12, struct.pack("<L", 1 << 30)),
         "larger than the file",
     ),
-    "zip: more members than its end tells": ("zip", long_directory, "another number of members"),
+    "zip: more members than its end counts": ("zip", long_directory, "another number of members"),
     "zip: 64 bit, another number of members": ("zip", lambda: zip64(1 << 40), "another number of members"),
     "zip: 64 bit, a directory of a terabyte": ("zip", lambda: zip64(1, 1 << 40), "larger than the file"),
     "zip: 64 bit, a member of a terabyte": ("zip", large_member, "most_bytes"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from airflow_gobblin.storage.files import acls
-from tests.protocol.processes import Tell, in_fresh_process
+from tests.protocol.processes import Send, in_fresh_process
 
 NOBODY = 65534
 
@@ -256,7 +256,7 @@ def as_nobody() -> Iterator[None]:
 def process_of_nobody(work: Callable[[], None]) -> None:
     """Do some work in a process of a user without rights, who isn't root in any way."""
 
-    def other(tell: Tell) -> None:
+    def other(send: Send) -> None:
         if os.geteuid() == 0:
             os.setgroups([])
             os.setresgid(NOBODY, NOBODY, NOBODY)

@@ -29,7 +29,7 @@ from airflow_gobblin.testing import inprocess
 from airflow_gobblin.workspace.staging import ROOT
 
 Disturbance = Callable[["Trees"], object]
-"""What happens between two tasks of a run."""
+"""An event between two tasks of a run."""
 
 
 @dataclass
@@ -118,13 +118,13 @@ class Trees:
         return {key: self.store.get(key) or b"" for key in self.store.list("")}
 
     def staged(self) -> list[str]:
-        """What is left of staged files and trashes."""
+        """The staged files and trashes that are left."""
         tokens = self.target / self.opened().staging.folder / "s"
         return sorted(str(path.relative_to(tokens)) for path in tokens.rglob("*") if path.is_file())
 
 
 def content(folder: Path) -> dict[str, bytes | str]:
-    """What is below a folder, without our own: the bytes of files, the texts of links, and "/" for folders."""
+    """The content of a folder, without our own: the bytes of files, the texts of links, and "/" for folders."""
     found: dict[str, bytes | str] = {}
     for above, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ROOT]

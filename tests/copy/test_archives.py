@@ -283,7 +283,7 @@ def test_a_hostile_archive_leaves_its_file_set_unpublished(tmp_path: Path, kind:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_archive_is_refused_when_it_is_read_too(kind: str) -> None:
-    """By Spark's tasks: what was planned may be another one by then."""
+    """By Spark's tasks: a planned archive may be another one by then."""
     extension, make, _ = HOSTILE[kind]
     data = make()
     tracemalloc.start()

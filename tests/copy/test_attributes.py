@@ -357,13 +357,13 @@ def test_the_type_of_checksums_is_reported_for_files_that_have_one(tmp_path: Pat
         KeptAttributes(Keep("c", strict=True)).give(of_hdfs, str(tmp_path / "other"))
 
 
-# What a target can't keep
+# Attributes that a target can't keep
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_BINDFS, reason="this needs root and bindfs (Debian: apt-get install bindfs)")
 @pytest.mark.parametrize("policy", ["ignore", "deny"])
-def test_a_target_that_keeps_no_permission_and_no_owner_is_told_of_once(tmp_path: Path, policy: str) -> None:
+def test_a_target_that_keeps_no_permission_and_no_owner_is_reported_once(tmp_path: Path, policy: str) -> None:
     options = tuple(f"--{call}-{policy}" for call in ("chmod", "chown", "chgrp"))
     trees = Trees(tmp_path, {"keep": Keep("tpug"), "existing": "fail"})
     trees.write("a/file").chmod(0o604)
@@ -376,9 +376,9 @@ def test_a_target_that_keeps_no_permission_and_no_owner_is_told_of_once(tmp_path
         ):  # into a new target, and into one that is there
             assert statuses(trees.run()) == {A: "committed"}
             (unit,) = (one for one in trees.journal.history(A).slots[-1].decision.units if one.files)
-            told = unit.properties["not_kept"]
-            assert isinstance(told, dict)
-            assert {*told} == letters
+            not_kept = unit.properties["not_kept"]
+            assert isinstance(not_kept, dict)
+            assert {*not_kept} == letters
             assert statuses(trees.run()) == {A: "idle"}
             (trees.source / "a/file").chmod(0o640)
             os.chown(trees.source / "a/file", 4321, 1234)
@@ -403,7 +403,7 @@ def test_a_target_that_keeps_times_in_seconds_is_like_its_source_then(tmp_path: 
         assert statuses(trees.run()) == {A: "idle"}
 
 
-def test_what_isnt_kept_is_told_once_for_all_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_isnt_kept_is_reported_once_for_all_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees = Trees(tmp_path, {"keep": Keep("t")})
     for number in range(3):
         trees.write(f"a/{number}")

@@ -47,7 +47,7 @@ def trees(tmp_path: Path) -> Trees:
 
 
 def kept(trees: Trees) -> dict[str, str]:
-    """What is in the backup folder, by its path without the token."""
+    """The content of the backup folder, by its path without the token."""
     folder = trees.folder / "kept"
     return {
         path.relative_to(folder).as_posix().partition("/")[2]: path.read_text()
@@ -97,7 +97,7 @@ def test_a_file_that_somebody_changed_meanwhile_is_neither_replaced_nor_kept(tre
     trees.write("a/deep/changes", "theirs", at=trees.target)
     reports = trees.run()
     assert statuses(reports) == {A: "failed"}
-    assert "another file stands there than the one that is to be replaced" in reports[A].text
+    assert "another file is there than the one that is to be replaced" in reports[A].text
     assert (trees.target / "a/deep/changes").read_text() == "theirs"
 
 
@@ -213,7 +213,7 @@ def test_what_is_our_own_is_no_backup_folder(trees: Trees, backup: str) -> None:
 
 @pytest.mark.parametrize("place", ["source/a", "target/a", "elsewhere"])
 def test_a_backup_folder_that_is_a_link_is_refused_when_it_is_planned(trees: Trees, place: str) -> None:
-    """What is kept would be mirrored itself, or could not be renamed there."""
+    """Kept files would be mirrored themselves, or could not be renamed there."""
     (trees.folder / place).mkdir(exist_ok=True)
     (trees.folder / "kept").symlink_to(trees.folder / place)
     reports = trees.run()

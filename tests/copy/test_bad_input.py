@@ -43,11 +43,11 @@ def trees() -> Iterator[Trees]:
         yield trees
 
 
-def fails(trees: Trees, *told: str) -> None:
+def fails(trees: Trees, *expected: str) -> None:
     """A run publishes `a`, names what is bad about `b`, and publishes nothing of it."""
     reports = trees.run()
     assert statuses(reports) == {A: "committed", B: "failed"}, reports[B].text
-    assert [part for part in told if part not in reports[B].text] == [], reports[B].text
+    assert [part for part in expected if part not in reports[B].text] == [], reports[B].text
     assert not reports[B].ok, "the run is red"
     assert trees.equal("a")
     assert not (trees.target / "b/other").exists()
@@ -93,8 +93,8 @@ def test_a_pattern_that_matches_nothing_is_named(trees: Trees) -> None:
 def test_a_file_that_may_not_be_read(trees: Trees) -> None:
     (trees.source / "b/deep/file").chmod(0)
 
-    told = (f"can't read file '{trees.source}/b/deep/file'", "Permission denied", "exclude it")
-    process_of_nobody(lambda: fails(trees, *told))
+    expected = (f"can't read file '{trees.source}/b/deep/file'", "Permission denied", "exclude it")
+    process_of_nobody(lambda: fails(trees, *expected))
 
 
 def test_a_folder_that_may_not_be_listed(trees: Trees) -> None:
@@ -245,7 +245,7 @@ def test_a_target_without_room(trees: Trees) -> None:
     (trees.source / "b/large").write_bytes(os.urandom(3 << 20))
     with small_disk(trees.target, "2m"):
         fails(trees, "'large'", "No space left on device", "Make room")
-        assert not [path for path in trees.staged() if "/large" in path], "what was written of it is removed"
+        assert not [path for path in trees.staged() if "/large" in path], "the written part of it is removed"
         subprocess.run(["mount", "-o", "remount,size=64m", str(trees.target)], check=True)
         heals(trees)
 
@@ -341,7 +341,7 @@ def test_a_key_that_is_too_long_for_s3(trees: Trees, moto: S3Server) -> None:
     long = "/".join(["ü" * 100] * 5 + ["x" * 19])
     trees.write(f"b/{long}")
     for file in trees.source.rglob("*"):
-        os.utime(file, (1, 1))  # the store keeps its times in seconds: what was written in this one would look newer
+        os.utime(file, (1, 1))  # the store keeps its times in seconds: a file written in this one would look newer
     mirror = Mirror("photos", str(trees.source), f"s3://store@{bucket}/p", "unused", EachFolder())
     assert len(f"p/b/{long}".encode()) == 1028
     opened = inprocess.open_job(mirror, connections)

@@ -151,7 +151,7 @@ def restore(file: Path) -> None:
 
 
 def possible(file: Path) -> list[bytes]:
-    """What a copy may hold: all of the file as it was or as it is, or nothing of it."""
+    """The possible contents of a copy: all of the file as it was or as it is, or nothing of it."""
     if not file.exists() or file.parent.is_symlink():
         return [NEW.encode(), OLD.encode()]
     return [NEW.encode(), file.read_bytes()] if os.access(file, os.R_OK) else [NEW.encode()]

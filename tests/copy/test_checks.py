@@ -1,4 +1,4 @@
-"""Checks of a file set: what fails one isn't published, and everything else is."""
+"""Checks of a file set: a set that fails one isn't published, and everything else is."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_files_that_did_not_change_count(trees: Trees) -> None:
     assert "at least 3 files: it has 2 files" in report.text
 
 
-def test_every_check_that_fails_is_told(trees: Trees) -> None:
+def test_every_check_that_fails_is_reported(trees: Trees) -> None:
     text = trees.using(checks=(AtLeastFiles(9), AtLeastBytes(1), AtLeastBytes(999))).run()[B].text
     assert ("at least 9 files" in text, "at least 999 bytes" in text, "at least 1 byte" in text) == (True, True, False)
 

@@ -302,14 +302,14 @@ def test_a_bomb_leaves_its_file_set_unpublished(tmp_path: Path, kind: str) -> No
     assert files(trees.target) == {"good/x": b"good"}
 
 
-@pytest.mark.parametrize("told", TIGHT)
-def test_a_limit_is_named_and_what_is_within_it_passes(tmp_path: Path, told: str) -> None:
-    trees = Trees(tmp_path, {"convert": (TIGHT[told],)})
+@pytest.mark.parametrize("limit", TIGHT)
+def test_a_limit_is_named_and_what_is_within_it_passes(tmp_path: Path, limit: str) -> None:
+    trees = Trees(tmp_path, {"convert": (TIGHT[limit],)})
     trees.write("bad/x.gz").write_bytes(gzip.compress(bytes(16 << 20)))
     trees.write("good/x.gz").write_bytes(gzip.compress(bytes(9 << 20)))
     reports = trees.run()
     assert statuses(reports) == {"bad#files": "failed", "good#files": "committed"}
-    assert told in reports["bad#files"].text
+    assert limit in reports["bad#files"].text
 
 
 @pytest.mark.parametrize("limits", [{"most_bytes": 0}, {"most_ratio": 0}, {"most_ratio": True}])

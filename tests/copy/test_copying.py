@@ -37,11 +37,11 @@ from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
 from tests.copy.copies import STAGING, Copying
 from tests.copy.made_trees import Folder, Made, as_nobody, make_tree, seen, trees
 from tests.faults import Fault, Faults, FaultyFiles
-from tests.protocol.processes import Tell, die, in_fresh_process
+from tests.protocol.processes import Send, die, in_fresh_process
 from tests.syscalls import traced
 
 MARK = f"{STAGING}/a0/whole-copy_000001"
-"""It says that a try of the unit stages its files in the folder of the whole file set."""
+"""It marks a try of the unit that stages its files in the folder of the whole file set."""
 
 
 def pair(root: Path, tree: Folder, keep: str = "tpug") -> Copying:
@@ -136,9 +136,9 @@ def test_what_cant_be_kept_is_reported_once(tmp_path: Path) -> None:
             copying.keep = Keep("u", strict=True)
             why = failed(copying)
         assert (result.metrics["not_kept_user"], result.metrics["not_kept_permission"]) == (2, 2)
-        told = result.properties["not_kept"]
-        assert isinstance(told, dict)
-        assert told["user"] == {"files": 2, "first": "'a' (Operation not permitted)"}
+        not_kept = result.properties["not_kept"]
+        assert isinstance(not_kept, dict)
+        assert not_kept["user"] == {"files": 2, "first": "'a' (Operation not permitted)"}
         assert "can't keep the user of file 'a': Operation not permitted" in why
 
 
@@ -307,14 +307,14 @@ def test_a_path_that_leaves_its_folder_is_refused(copying: Copying, path: str) -
 
 
 class SeenFile(FileIO):
-    """A file that tells of each reading."""
+    """A file that reports each reading."""
 
-    def __init__(self, path: str, tell: Callable[[], None]) -> None:
+    def __init__(self, path: str, report: Callable[[], None]) -> None:
         super().__init__(path)
-        self._tell = tell
+        self._report = report
 
     def read(self, size: int | None = -1) -> bytes:
-        self._tell()
+        self._report()
         return super().read(size)
 
 
@@ -490,7 +490,7 @@ def test_without_syncfs_each_file_and_each_folder_is_synced(
         assert {str(at), *(str(Path(copying.target, folder)) for folder in folders)} <= {*trace.of("fsync")}
 
 
-def test_syncfs_tells_of_a_folder_that_is_closed(tmp_path: Path) -> None:
+def test_syncfs_reports_a_folder_that_is_closed(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
     sync = durability.FolderSync(folder)
     sync.sync()
@@ -502,7 +502,7 @@ def test_syncfs_tells_of_a_folder_that_is_closed(tmp_path: Path) -> None:
 def test_a_process_killed_in_mid_file_leaves_nothing_that_counts(copying: Copying) -> None:
     unit = copying.unit()
 
-    def work(tell: Tell) -> None:
+    def work(send: Send) -> None:
         real = os.copy_file_range
 
         def half(source: int, target: int, count: int, *at: int) -> int:

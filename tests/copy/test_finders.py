@@ -107,23 +107,23 @@ def test_partitions_may_be_of_hours_months_and_other_zones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "expected"),
     [
         (lambda: DatePartitions(days=-1), "it looks at no day"),
         (lambda: DatePartitions(partition="latest"), "it names no date"),
         (lambda: DatePartitions(partition="%Q"), "it names no date"),
         (lambda: DatePartitions(partition="%Y/%m/%d/%H%M"), "it names more than the hour"),
         (lambda: DatePartitions(partition="%s"), "it names more than the hour"),
-        (lambda: NewestVersions(name="%-d-%m-%Y"), "tells a time by it"),
-        (lambda: NewestVersions(name="%Y/%m"), "tells a time by it"),
-        (lambda: NewestVersions(name="%Y%Y"), "tells a time by it"),
-        (lambda: NewestVersions(name="100%"), "tells a time by it"),
-        (lambda: NewestVersions(name="v1"), "tells a time by it"),
+        (lambda: NewestVersions(name="%-d-%m-%Y"), "shows a time by it"),
+        (lambda: NewestVersions(name="%Y/%m"), "shows a time by it"),
+        (lambda: NewestVersions(name="%Y%Y"), "shows a time by it"),
+        (lambda: NewestVersions(name="100%"), "shows a time by it"),
+        (lambda: NewestVersions(name="v1"), "shows a time by it"),
         (lambda: Ready(EachFolder), "not registered"),  # type: ignore[arg-type]
     ],
 )
-def test_a_finder_that_would_never_find_anything_is_refused(make: Callable[[], DatasetFinder], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_finder_that_would_never_find_anything_is_refused(make: Callable[[], DatasetFinder], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         make()
 
 

@@ -27,7 +27,7 @@ def trees_of(folder: Path, **options: Any) -> Trees:
 
 
 def taken(trees: Trees) -> set[str]:
-    """What a run publishes. What it leaves out waits, and it is green."""
+    """The file sets that a run publishes. Those that it leaves out wait, and it is green."""
     reports = trees.run()
     assert set(statuses(reports).values()) <= {"committed", "waiting", "idle"}
     assert all(report.ok for report in reports.values())
@@ -65,7 +65,7 @@ def test_a_file_set_that_changes_in_every_run_does_not_keep_others_waiting(tmp_p
     assert set(seen[:4]) == {*"abcd"}
 
 
-def test_what_is_left_out_is_told_with_the_limit(tmp_path: Path) -> None:
+def test_what_is_left_out_is_reported_with_the_limit(tmp_path: Path) -> None:
     trees = trees_of(tmp_path, limits=RunLimits(files=6))
     dry = {one.urn: one.detail for one in would_plan(trees.opened(), RunRequest("dry")).datasets}
     reports = trees.run()
@@ -76,7 +76,7 @@ def test_what_is_left_out_is_told_with_the_limit(tmp_path: Path) -> None:
     assert trees.staged() == []
 
 
-def test_patterns_say_what_comes_first(tmp_path: Path) -> None:
+def test_patterns_decide_what_comes_first(tmp_path: Path) -> None:
     trees = trees_of(tmp_path, limits=RunLimits(file_sets=1), first=("b", "[ad]"))
     assert [taken(trees) for _ in range(4)] == [{"b"}, {"a"}, {"d"}, {"c"}]
 

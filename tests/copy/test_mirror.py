@@ -151,7 +151,7 @@ STAGES: dict[str, tuple[str, Disturbance, str, str]] = {
     "a file is replaced": ("execute", target("b/changes"), "failed", "file 'b/changes'"),
     "a file is deleted": ("execute", without_trash, "failed", "is gone"),
 }
-"""What happens to `b` before which task, how it ends, and what is told of it."""
+"""The task before which something happens to `b`, what that is, how `b` ends, and what is reported of it."""
 
 
 def file_for_folder(path: Path, other: str = "") -> None:
@@ -162,7 +162,7 @@ def file_for_folder(path: Path, other: str = "") -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_file_set_that_fails_leaves_the_other_one_published(trees: Trees, stage: str) -> None:
-    before, act, status, told = STAGES[stage]
+    before, act, status, expected = STAGES[stage]
     if stage in ("a folder is made", "a new file is placed"):
         trees = by_file(trees)
     if before == "plan":
@@ -171,7 +171,7 @@ def test_a_file_set_that_fails_leaves_the_other_one_published(trees: Trees, stag
     else:
         reports = trees.run(between={before: act})
     assert statuses(reports) == {A: "committed", B: status}
-    assert told in reports[B].text
+    assert expected in reports[B].text
     assert trees.equal("a")
     assert trees.journal.history(A).slots[-1].done
 
@@ -314,7 +314,7 @@ def test_file_sets_that_shared_an_identity_would_be_noticed(trees: Trees, monkey
         trees.run()
 
 
-# What a run does
+# Runs
 
 
 def test_a_run_makes_the_target_equal_to_the_source_and_the_next_one_finds_nothing(trees: Trees) -> None:
@@ -361,12 +361,12 @@ def test_a_file_that_could_not_be_put_back_is_named_until_it_is_taken_away(
     reports = trees.run()
     (kept,) = (path for path in (trees.target / "_gobblin/kept").rglob("*") if path.is_file())
     assert kept.read_text() == "theirs"
-    told = f"kept until you take it away is {kept.relative_to(trees.target)}, which somebody put in place"
-    assert (told in reports[A].detail, told in reports[B].detail) == (True, False)
+    expected = f"kept until you take it away is {kept.relative_to(trees.target)}, which somebody put in place"
+    assert (expected in reports[A].detail, expected in reports[B].detail) == (True, False)
     trees.write("a/more")
-    assert told in trees.run()[A].detail
+    assert expected in trees.run()[A].detail
     trees.write("a/yet more")
-    assert told in trees.run(between={"finish": lambda trees: trees.admin.pause(A, "to look at it")})[A].detail
+    assert expected in trees.run(between={"finish": lambda trees: trees.admin.pause(A, "to look at it")})[A].detail
     trees.admin.resume(A, "seen")
     kept.unlink()
     trees.write("a/even more")
@@ -381,8 +381,8 @@ def test_nothing_is_deleted_if_too_much_would_be(trees: Trees) -> None:
     trees.write("a/one more")
     reports = trees.using(delete=Delete(0.5)).run()
     assert statuses(reports) == {A: "failed", B: "idle"}
-    for told in ("3 files", "would be deleted", "changes", "share of 0.5", "Delete(at_most"):
-        assert told in reports[A].text
+    for part in ("3 files", "would be deleted", "changes", "share of 0.5", "Delete(at_most"):
+        assert part in reports[A].text
     assert content(trees.target) == before
 
 
@@ -542,7 +542,7 @@ def test_a_slot_that_is_abandoned_half_way_stays_half_done_until_the_next_plan(t
     assert trees.equal()
 
 
-# What people may do
+# Actions of people
 
 
 def test_a_mirror_has_no_positions_to_rewind_set_or_export(trees: Trees) -> None:
@@ -550,7 +550,7 @@ def test_a_mirror_has_no_positions_to_rewind_set_or_export(trees: Trees) -> None
     from airflow_gobblin.admin.views import audit
     from airflow_gobblin.model.watermark import LongWatermark
 
-    told = "its slots hold differences of files"
+    message = "its slots hold differences of files"
     for act in (
         lambda: trees.admin.would_rewind(A, LongWatermark(1)),
         lambda: trees.admin.position(A, "1"),
@@ -558,14 +558,14 @@ def test_a_mirror_has_no_positions_to_rewind_set_or_export(trees: Trees) -> None
         lambda: trees.admin.would_drop(A, delete_files=True),
         lambda: export(trees.journal, trees.journal.history(A)),
     ):
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=message):
             act()
     assert [found.detail for found in audit(trees.journal, trees.opened().files, A)] == [
-        f"{told}: a plan compares what is there with the source"
+        f"{message}: a plan compares what is there with the source"
     ]
 
 
-def test_a_reader_of_a_mirror_is_sent_to_its_target_instead_of_told_that_it_is_empty(trees: Trees) -> None:
+def test_a_reader_of_a_mirror_is_sent_to_its_target_instead_of_finding_it_empty(trees: Trees) -> None:
     trees.run()
     for read in (trees.journal.read_dataset, trees.journal.read_dead_letters):
         with pytest.raises(ConfigurationError, match="Read the folder itself"):
@@ -607,9 +607,7 @@ def test_rows_are_not_ingested_where_a_mirror_published(trees: Trees, monkeypatc
     trees.write("a/more")
     monkeypatch.setattr(FileSet, "holds", Holds.SNAPSHOT)
     reports = trees.run()
-    assert (
-        "what is published of it holds a difference of files, and this run would publish a snapshot" in reports[A].text
-    )
+    assert "its published content holds a difference of files, and this run would publish a snapshot" in reports[A].text
 
 
 def test_a_target_that_is_not_mounted_is_noticed(trees: Trees) -> None:
@@ -622,7 +620,7 @@ def test_a_target_that_is_not_mounted_is_noticed(trees: Trees) -> None:
     assert content(trees.target) == {}
 
 
-def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(trees: Trees) -> None:
+def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(trees: Trees) -> None:
     before, records = content(trees.folder), trees.records()
     prospect = would_plan(trees.opened(), RunRequest("dry"))
     assert [one.urn for one in prospect.datasets] == [A, B]
@@ -647,7 +645,7 @@ def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(trees: Trees) ->
     assert trees.records() == records
 
 
-def test_a_run_is_told_of_in_files_and_bytes(trees: Trees) -> None:
+def test_a_run_is_reported_in_files_and_bytes(trees: Trees) -> None:
     report = trees.run()[A]
     assert report.detail == "slot 2: 2 files of 21 bytes copied (1 in place of others), 2 deleted"
     slot = trees.journal.history(A).slots[-1]

@@ -119,12 +119,14 @@ def test_a_tree_goes_there_and_comes_back_whole(
 )
 def test_the_next_run_finds_nothing_to_do(options: dict[str, Any], new_job: NewJob, tmp_path: Path) -> None:
     opened = new_job(**options)
-    for text in ("one",) if "convert" in options else ("one", "another"):  # what is converted is recognized by its time
+    for text in (
+        ("one",) if "convert" in options else ("one", "another")
+    ):  # converted files are recognized by their times
         write(tmp_path / "source/a/one", text)
         assert statuses(inprocess.run(opened)) == {"there#files": "committed"}
         assert statuses(inprocess.run(opened)) == {"there#files": "idle"}
     (unit, *_) = (one for one in opened.journal.history("there#files").slots[-1].decision.units if one.files)
-    assert bool(unit.properties) == ("keep" in options), "what isn't kept is told"
+    assert bool(unit.properties) == ("keep" in options), "attributes that aren't kept are reported"
 
 
 def test_what_somebody_else_wrote_is_neither_replaced_nor_deleted(new_job: NewJob, tmp_path: Path) -> None:

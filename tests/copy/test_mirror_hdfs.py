@@ -199,9 +199,9 @@ def test_owners_are_kept_by_their_names_and_what_is_not_is_reported(hdfs: Hdfs, 
     copying = Copying(str(tmp_path / "source"), target, Keep("ugp"), connections=hdfs)
     result = copying.run()
     assert result.failure is None
-    told = result.properties["not_kept"]
-    assert isinstance(told, dict)
-    found = {letter: (of["files"], str(of["first"]).partition(" (")[0]) for letter, of in told.items()}  # type: ignore[index, call-overload]
+    not_kept = result.properties["not_kept"]
+    assert isinstance(not_kept, dict)
+    found = {letter: (of["files"], str(of["first"]).partition(" (")[0]) for letter, of in not_kept.items()}  # type: ignore[index, call-overload]
     assert found == {"user": (1, "'nobodys'"), "group": (1, "'nobodys'"), "permission": (1, "'special'")}
     files = open_files(target, hdfs)
     assert isinstance(files, HdfsFiles)
@@ -276,7 +276,7 @@ def test_links_and_names_with_a_colon_stay_out_of_hdfs(hdfs: Hdfs, tmp_path: Pat
     assert [*opened.files.walk("a")] == ["a/one"]
 
 
-def test_a_user_who_may_not_write_there_is_told_so(hdfs: Hdfs, tmp_path: Path) -> None:
+def test_a_user_who_may_not_write_there_is_refused(hdfs: Hdfs, tmp_path: Path) -> None:
     write(tmp_path / "source/one", "one")
 
     class Nobody:

@@ -244,5 +244,5 @@ def test_times_are_kept_in_metadata_whichever_way_a_file_takes(server: S3Server,
     copies = inprocess.open_job(within, connections)
     assert statuses(inprocess.run(copies)) == {"a#files": "committed"}
     assert statuses(inprocess.run(copies)) == {"a#files": "idle"}
-    told = [unit.properties for unit in copies.journal.history("a#files").slots[-1].decision.units]
-    assert told == [{}]
+    properties = [unit.properties for unit in copies.journal.history("a#files").slots[-1].decision.units]
+    assert properties == [{}]

@@ -67,7 +67,7 @@ def http(home: Path) -> Iterator[HttpServer]:
 
 
 def write(file: Path, text: str, modified: int = THEN) -> None:
-    """Write a file of some time ago: servers tell times in seconds."""
+    """Write a file of some time ago: servers give times in seconds."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     os.utime(file, (modified, modified))
@@ -219,7 +219,7 @@ def test_a_listing_of_http_that_fails_in_part_is_an_error(http: HttpServer) -> N
 
 def test_a_file_without_a_size_or_a_page_that_is_no_index_is_an_error(http: HttpServer, home: Path) -> None:
     http.without = ("Content-Length",)
-    with pytest.raises(OSError, match="the server doesn't tell its size"):
+    with pytest.raises(OSError, match="the server doesn't report its size"):
         open_tree(http.url("photos")).entry("a/one")
     http.without, http.sent = (), {"Content-Encoding": "gzip"}
     with pytest.raises(OSError, match="its index page is compressed"):

@@ -79,7 +79,7 @@ def empty(target: Path) -> None:
 
 
 def expected(peer: Path) -> dict[bytes, Seen]:
-    """What the target is: for users without rights, folders are always theirs to write to."""
+    """The expected target: for users without rights, folders are always theirs to write to."""
     found = seen_whole(peer)
     if os.geteuid() == 0:
         return found
@@ -146,8 +146,8 @@ def test_what_cant_be_kept_of_a_folder_fails_the_file_set_only_if_it_is_asked_fo
             trees = Trees(root, {**OPTIONS, "keep": Keep(letters, strict=True)})
             (report,) = trees.run().values()
             assert report.status == "failed"
-            told = "of 1 folder: 'folder'" if letters == "t" else "of 2 folders: 'folder', '.'"
-            assert f"not everything is kept {told}, as user 65534 can't set it" in report.text
+            subject = "of 1 folder: 'folder'" if letters == "t" else "of 2 folders: 'folder', '.'"
+            assert f"not everything is kept {subject}, as user 65534 can't set it" in report.text
             lenient = trees.using(keep=Keep(letters))
             assert statuses(lenient.run()) == {"photos#files": "committed"}
             assert statuses(lenient.run()) == {"photos#files": "idle"}

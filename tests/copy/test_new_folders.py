@@ -366,7 +366,7 @@ def test_whatever_else_is_in_its_place_stays(trees: Trees, theirs: str) -> None:
     (path if theirs.endswith("/") else path.parent).mkdir(parents=True)
     if not theirs.endswith("/"):
         path.write_text("theirs")
-    assert "something else stands there" in run.execute()
+    assert "something else is there" in run.execute()
     assert [at for at in (trees.target / "a").rglob("*") if at.is_file() or at == path] == [path]
 
 
@@ -376,7 +376,7 @@ def test_a_link_in_its_place_stays(trees: Trees) -> None:
     run.decide()
     (trees.folder / "empty").mkdir()
     (trees.target / "a").symlink_to(trees.folder / "empty")
-    assert "something else stands there" in run.execute()
+    assert "something else is there" in run.execute()
     assert (trees.target / "a").is_symlink()
 
 

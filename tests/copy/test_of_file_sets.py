@@ -1,4 +1,4 @@
-"""What a file set may have of its own: options, metadata of its events, and its place in the target."""
+"""Things that a file set may have of its own: options, metadata of its events, and its place in the target."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_metadata_is_in_the_events_of_a_file_set(tmp_path: Path) -> None:
     assert "metadata" not in publication("photos", plain, None).event
 
 
-def test_an_event_tells_of_each_file_if_that_is_wanted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_file_has_an_event_if_that_is_wanted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trees = Trees(tmp_path, {"delete": Delete(1), "file_events": True})
     for path in ("a/changes", "a/goes"):
         trees.write(path)
@@ -110,16 +110,16 @@ def test_an_event_tells_of_each_file_if_that_is_wanted(tmp_path: Path, caplog: p
     slot = trees.journal.history("a#files").slots[-1]
     with caplog.at_level("INFO", LOGGER):
         log_file_events(publication("photos", slot, None), trees.journal.steps(slot.decision))
-    told = [json.loads(one.getMessage()) for one in caplog.records if one.name == LOGGER]
-    assert {(one["act"], one["path"], one["bytes"]) for one in told} == {
+    events = [json.loads(one.getMessage()) for one in caplog.records if one.name == LOGGER]
+    assert {(one["act"], one["path"], one["bytes"]) for one in events} == {
         ("copy", "a/new\nname", 10),
         ("delete", "a/goes", 6),
         ("replace", "a/changes", 11),
     }
-    assert {(one["event"], one["urn"], one["slot"]) for one in told} == {("file_published", "a#files", 2)}
+    assert {(one["event"], one["urn"], one["slot"]) for one in events} == {("file_published", "a#files", 2)}
 
 
-def test_file_sets_lie_where_the_template_says(tmp_path: Path) -> None:
+def test_file_sets_lie_where_the_template_puts_them(tmp_path: Path) -> None:
     trees = Trees(tmp_path, {"datasets": EachFolder("in"), "place": "archive/{name}/{set}"})
     trees.write("in/a/file")
     trees.write("in/b/deep/file")
@@ -138,7 +138,7 @@ def test_a_whole_tree_may_lie_in_a_folder_of_the_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "expected"),
     [
         ("archive", "all file sets would have one folder"),
         ("{owner}", "'owner' is none of its parts"),
@@ -147,10 +147,10 @@ def test_a_whole_tree_may_lie_in_a_folder_of_the_target(tmp_path: Path) -> None:
         ("{folder", "expected '}' before end of string"),
     ],
 )
-def test_a_template_that_cannot_work_is_refused(place: str, told: str) -> None:
+def test_a_template_that_cannot_work_is_refused(place: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Mirror("photos", "/a", "/b", "/journal", place=place)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert "such as 'archive/{folder}'" in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""OpenPGP on the way, by the real GnuPG: keys from connections, and nothing published before it says that all is well."""
+"""OpenPGP on the way, by the real GnuPG: keys from connections, and nothing published before it reports that all is well."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_a_bad_message_is_refused(people: People, keys: Keys, kind: str) -> None
 
 
 @pytest.mark.parametrize("passphrase", ["another", ""])
-def test_a_wrong_passphrase_is_told(people: People, keys: Keys, passphrase: str) -> None:
+def test_a_wrong_passphrase_is_reported(people: People, keys: Keys, passphrase: str) -> None:
     keys.passphrase = passphrase
     assert "another passphrase" in refusal(Decrypt("ann"), keys, people.bo.encrypted(b"x", people.ann))
 
@@ -296,9 +296,9 @@ def test_no_secret_is_on_a_command_line_or_in_an_environment_and_the_home_is_pri
     def blocks() -> Iterator[bytes]:
         yield message[:50_000]
         for process in awaited_children():
-            told = [Path(process, name).read_bytes().decode(errors="replace") for name in ("cmdline", "environ")]
-            seen.extend(told)
-            homes.update(Path(word.partition("=")[2]) for word in told[0].split("\0") if word.startswith("--homedir="))
+            shown = [Path(process, name).read_bytes().decode(errors="replace") for name in ("cmdline", "environ")]
+            seen.extend(shown)
+            homes.update(Path(word.partition("=")[2]) for word in shown[0].split("\0") if word.startswith("--homedir="))
         for home in homes:
             assert home.stat().st_mode & 0o777 == 0o700
         yield message[50_000:]

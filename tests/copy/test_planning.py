@@ -1,4 +1,4 @@
-"""The plan of a file set: applied to the target it gives the source, and whatever forbids it is named."""
+"""The plan of a file set: applied to the target it gives the source, and anything that forbids it is named."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def paths(work: CopyWork, kind: BundleKind = BundleKind.COPY) -> list[str]:
 
 
 def carry_out(work: CopyWork) -> None:
-    """Do on the disk what a plan says, in the order of phases, looking at every identity that it names."""
+    """Carry out a plan on the disk, in the order of phases, looking at every identity that it names."""
     found = planned_bundles(work)
     source, target = os.fsencode(work.source), os.fsencode(work.target)
     for folder in (folder for bundle in found for folder in bundle.folders):
@@ -454,7 +454,7 @@ def test_a_million_files_are_planned_in_1_gb_and_linear_time(tmp_path: Path, fol
     assert more_seconds < 13 * seconds
 
 
-def test_a_manifest_says_which_files_there_are(tmp_path: Path) -> None:
+def test_a_manifest_lists_the_files_that_there_are(tmp_path: Path) -> None:
     fill(
         tmp_path,
         {"a/b/c": "x", "a/d": "x", "a.e": "x", "f": "x", "list": "a.e\na/d\n\na/b/c\na/d"},

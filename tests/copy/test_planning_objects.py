@@ -112,9 +112,9 @@ def test_links_and_names_that_a_bucket_cannot_have_are_left_out_or_named(
     assert caplog.messages == [], "that is what was asked for"
     os.mkfifo(bucket.folder / "pipe")
     assert copied(bucket.up(links=Links.COPY)) == ["a"]
-    (told,) = caplog.messages
-    assert told.startswith("File set 'm#files': not copied, as they are links")
-    assert told.endswith(": 'link', 'pipe'")
+    (message,) = caplog.messages
+    assert message.startswith("File set 'm#files': not copied, as they are links")
+    assert message.endswith(": 'link', 'pipe'")
     assert copied(bucket.up(links=Links.FOLLOW)) == ["a", "link"]
     (bucket.folder / "out").symlink_to("/etc/passwd")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""What a mirror's registrations are, by their steps; `tests/spark/test_hive.py` carries those about Hive out."""
+"""A mirror's registrations, by their steps; `tests/spark/test_hive.py` carries those about Hive out."""
 
 from __future__ import annotations
 
@@ -208,12 +208,12 @@ class Named(Catalog):
 def test_without_spark_a_run_is_refused_at_planning_and_nothing_is_changed(trees: Trees) -> None:
     trees = trees.using(register=TABLE)
     with pytest.raises(
-        ConfigurationError, match=r"is registered by Spark's driver, and no Spark .* have `SparkOptions`"
+        ConfigurationError, match=r"Spark's driver registers what it publishes, and no Spark .* have `SparkOptions`"
     ):
         trees.run()
     assert not trees.target.exists()
     prospect = would_plan(trees.opened(), RunRequest("dry"))
-    assert {one.urn for one in prospect.datasets} == {"sales#files", "stock#files"}, "what it would do can be seen"
+    assert {one.urn for one in prospect.datasets} == {"sales#files", "stock#files"}, "its plan can be seen"
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Known:
         ("hive-metastore://one%2Cother:9999", "thrift://one:9999,thrift://other:9999"),
     ],
 )
-def test_a_connection_says_where_the_metastore_is(connection: str, uris: str) -> None:
+def test_a_connection_shows_where_the_metastore_is(connection: str, uris: str) -> None:
     given = replace(TABLE, conn_id="metastore").settings(Known(connection))
     assert given == {"spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": uris}
     assert TABLE.settings(Known(connection)) == {}

@@ -288,7 +288,7 @@ def test_a_new_folder_still_appears_at_once(tmp_path: Path) -> None:
     assert trees.equal()
 
 
-# What is not used again
+# Copies that are not used again
 
 
 def test_an_archive_is_unpacked_again(trees: Trees) -> None:
@@ -333,7 +333,7 @@ def test_copies_that_somebody_changed_or_removed_are_not_used(trees: Trees) -> N
     copies(trees, "f001", "f002", BAD)
 
 
-def test_where_contents_are_compared_no_time_tells_that_a_copy_is_right(trees: Trees) -> None:
+def test_where_contents_are_compared_no_time_shows_that_a_copy_is_right(trees: Trees) -> None:
     trees = trees.using(compare=Compare.CHECKSUM)
     fails(trees)
     copies(trees, *every(trees))

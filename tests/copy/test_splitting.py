@@ -136,18 +136,18 @@ class Split:
         self.close(place, parts, failed)
         return parts
 
-    def standing(self) -> tuple[str, dict[int, UnitResult]]:
-        """What the next driver finds."""
+    def found_parts(self) -> tuple[str, dict[int, UnitResult]]:
+        """The place and the parts that the next driver finds."""
         known = self.opened.staging.part_results((BegunUnit(self.plan.token, self.unit.id), *self.unit.begun), 3)
-        place, standing = self.work.finished_parts(self.unit, self.plan, self.attempt, known)
-        return place, {**standing}
+        place, found = self.work.finished_parts(self.unit, self.plan, self.attempt, known)
+        return place, {**found}
 
     def go_on(self) -> tuple[UnitResult, list[int]]:
         """The next driver, up to the result. :return: that, and the parts that it copied."""
-        place, standing = self.standing()
-        missing = [number for number in range(3) if number not in standing]
+        place, found = self.found_parts()
+        missing = [number for number in range(3) if number not in found]
         place = place or (self.open() if missing else "")
-        results = standing | {number: self.part(number, place) for number in missing}
+        results = found | {number: self.part(number, place) for number in missing}
         parts = [results[number] for number in range(3)]
         result = self.join(place, parts)
         self.close(place, parts, result)
@@ -315,15 +315,15 @@ def test_after_the_driver_has_given_up_a_late_part_fails_or_is_swept(split: Spli
     assert split.left() == []
 
 
-# What the next driver uses
+# Parts that the next driver uses
 
 
 def test_the_next_driver_copies_only_the_parts_that_are_missing(split: Split) -> None:
     place = split.open()
     split.fail(place, 2, 0)
-    again, standing = split.standing()
+    again, found = split.found_parts()
     assert again == (place if isinstance(split.opened.files, ObjectFiles) else "")
-    assert {*standing} == {0, 2}
+    assert {*found} == {0, 2}
     with copying() as read:
         result, missing = split.go_on()
     assert missing == [1]
@@ -365,7 +365,7 @@ def test_another_plan_uses_them_where_parts_are_files(split: Split) -> None:
         (split.source / "small").write_text(f"it has changed {number}")
         again = split.next(f"again {number}")
         assert again.plan.token != split.plan.token
-        assert {*again.standing()[1]} == (set() if isinstance(split.opened.files, ObjectFiles) else {1})
+        assert {*again.found_parts()[1]} == (set() if isinstance(split.opened.files, ObjectFiles) else {1})
         finish(split.opened, again.run)
     result, missing = again.go_on()
     assert missing == ([0, 1, 2] if isinstance(split.opened.files, ObjectFiles) else [0, 2])
@@ -380,7 +380,7 @@ def test_other_parts_of_the_same_file_are_not_used(split: Split) -> None:
     place = split.open()
     parts = split.fail(place, 0)
     split.opened.staging.put_part(split.plan.token, 2, 1, parts[0])
-    assert {*split.standing()[1]} == {0}
+    assert {*split.found_parts()[1]} == {0}
 
 
 def test_parts_that_are_gone_or_were_changed_are_copied_again(split: Split) -> None:
@@ -397,8 +397,8 @@ def test_parts_that_are_gone_or_were_changed_are_copied_again(split: Split) -> N
             out.write(b"another one")
         split.fail(place, 2)
         expected = {2}
-    again, standing = split.standing()
-    assert (again, {*standing}) == ("", expected)
+    again, found = split.found_parts()
+    assert (again, {*found}) == ("", expected)
     result, missing = split.go_on()
     assert missing == [number for number in range(3) if number not in expected]
     split.keep(result)
@@ -429,8 +429,8 @@ def test_of_two_uploads_the_one_with_more_parts_is_gone_on_with(
     places = [split.open() for _ in range(2)]
     split.fail(places[0], 0)
     split.fail(places[1], 1, 2)
-    place, standing = split.standing()
-    assert (place, {*standing}) == (places[1], {1, 2})
+    place, found = split.found_parts()
+    assert (place, {*found}) == (places[1], {1, 2})
     result, _ = split.go_on()
     split.keep(result)
     assert split.publish() == {"m#files": "committed"}

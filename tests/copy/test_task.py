@@ -40,7 +40,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskSpec:
 
 
 def results(order: TaskSpec) -> list[UnitResult]:
-    """What a task returns."""
+    """The results of a task."""
     rows = (row for batch in run_task(order) for row in batch.to_pylist())
     return [wire.loads(row["result"], UnitResult, "a result") for row in rows]
 

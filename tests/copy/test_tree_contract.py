@@ -23,7 +23,7 @@ Write = Callable[[str, bytes], object]
 
 
 def writer(folder: Path) -> Write:
-    """What writes files below a folder on disk."""
+    """A writer of files below a folder on disk."""
     folder.mkdir(parents=True)
 
     def write(path: str, content: bytes) -> None:

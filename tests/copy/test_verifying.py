@@ -1,4 +1,4 @@
-"""The target against its source: what differs is named once, and nothing that doesn't."""
+"""The target against its source: each difference is named once, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.copy.mirrors import Trees
 
 
 def found(trees: Trees, *, content: bool = True) -> dict[str, str]:
-    """What differs: by path, with the detail, or the state where there is none."""
+    """The differences: by path, with the detail, or the state where there is none."""
     connections = GuardedConnections(NoConnections())
     work = trees.mirror.work
     every = [

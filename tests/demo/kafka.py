@@ -25,13 +25,13 @@ from airflow_gobblin.steps.publishing import MoveStep
 from tests.checker import Rows, compare, parquet_rows
 from tests.demo.kill import file_names, stop_at_new_file
 from tests.demo.runs import Runs, airflow_below
-from tests.demo.show import headline, say, table
+from tests.demo.show import headline, show, table
 from tests.demo.verdict import DemoError
 from tests.services.airflow import Airflow
 from tests.services.environment import ROOT
 from tests.services.kafka import Kafka, running_kafka
 
-__all__ = ["CLICKS", "INGESTION", "PARTITIONS", "check", "come", "tell"]
+__all__ = ["CLICKS", "INGESTION", "PARTITIONS", "check", "come", "play"]
 
 DAG, INGESTION = "kafka_to_lake", "clicks"
 CLICKS, ORDERS = "clicks", "orders.eu"
@@ -45,7 +45,7 @@ TRIES = 3
 """How often a run that is to be killed may be too fast."""
 
 
-def tell(folder: Path) -> str:
+def play(folder: Path) -> str:
     """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
     started = time.monotonic()
     headline("The source: a Kafka of one broker, and a producer that never stops")
@@ -53,12 +53,12 @@ def tell(folder: Path) -> str:
     with running_kafka(folder / "kafka") as kafka:
         for topic, partitions in PARTITIONS.items():
             kafka.create_topic(topic, partitions)
-        say(", ".join(f"{name}: {count} partitions, {A_SECOND[name]} records/s" for name, count in PARTITIONS.items()))
+        show(", ".join(f"{name}: {count} partitions, {A_SECOND[name]} records/s" for name, count in PARTITIONS.items()))
         with kafka.producing(partial(come, chance=random.Random(1))) as stop:
             headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
             with airflow_below(folder / "airflow", _environment(folder, kafka)) as airflow:
-                say(
-                    f"up after {time.monotonic() - started:.0f} s. It runs dags/kafka_to_lake.py as it stands, with Spark."
+                show(
+                    f"up after {time.monotonic() - started:.0f} s. It runs dags/kafka_to_lake.py unchanged, with Spark."
                 )
                 demo = Demo(airflow, kafka, folder / "lake")
                 demo.hold()
@@ -119,12 +119,12 @@ class Demo:
         headline("Run 1: held, since there is too little for a file")
         run = self.runs.trigger()
         self.runs.finish_well(run)
-        lines = self.runs.told_by(run, "create_work_units", CLICKS)
+        lines = self.runs.logged_by(run, "create_work_units", CLICKS)
         if not any(": held, " in line for line in lines) or file_names(self._folder):
             raise DemoError(f"{run} was not held: {lines}")
-        say("No Spark was started, and nothing was read or written. The log says what waits:")
+        show("No Spark was started, and nothing was read or written. The log shows what waits:")
         for line in lines:
-            say(f"  {line}")
+            show(f"  {line}")
 
     def publish(self) -> None:
         """Run when there is enough."""
@@ -141,7 +141,7 @@ class Demo:
             killed = self._kill()
             if killed is not None:
                 return killed
-            say("It was too fast, and ended well. Once more, with other records.")
+            show("It was too fast, and ended well. Once more, with other records.")
         raise DemoError(f"of {TRIES} runs, none could be stopped between two publish steps")
 
     def recover(self, killed: Killed, stop: threading.Event) -> None:
@@ -154,18 +154,18 @@ class Demo:
         run = self.runs.trigger(flush=True)
         self.runs.finish_well(run)
         slot = self.journal.history(CLICKS).slots[killed.decision.slot - 1]
-        lines = [line for line in self.runs.told_by(run, "verify_recover", CLICKS) if ": step " not in line]
+        lines = [line for line in self.runs.logged_by(run, "verify_recover", CLICKS) if ": step " not in line]
         if not lines or slot.outcome is None or slot.outcome.state is not OutcomeState.DONE:
             raise DemoError(f"slot {killed.decision.slot} was not finished by verify_recover of {run}: {lines}")
-        say(f"verify_recover found {killed.done} of {killed.decision.steps} steps done, and did the rest:")
+        show(f"verify_recover found {killed.done} of {killed.decision.steps} steps done, and did the rest:")
         for line in lines:
-            say(f"  {line}")
-        say("Then the run's own batch was planned, from that slot's offsets on:")
+            show(f"  {line}")
+        show("Then the run's own batch was planned, from that slot's offsets on:")
         self._show_published()
 
     def _burst(self) -> None:
         self._kafka.produce(CLICKS, events(BURST, self._chance))
-        say(f"{BURST:,} clicks come at once, besides those that come all the time.")
+        show(f"{BURST:,} clicks come at once, besides those that come all the time.")
 
     def _show_published(self) -> None:
         rows: list[tuple[object, ...]] = []
@@ -198,11 +198,11 @@ class Demo:
         process.kill()
         psutil.wait_procs([process], timeout=10)
         done = sum((self._lake / "raw" / step.target).exists() for step in moves)
-        say(
+        show(
             f"SIGKILL to process {process.pid}, execute_commit_steps. Slot {slot.decision.slot} of {CLICKS} is decided:"
         )
         table(("steps", "done", "to do"), [(slot.decision.steps, done, slot.decision.steps - done)])
-        say(
+        show(
             "It is bound to be finished. A listing of the folder shows a part of it, the journal's reader nothing of it."
         )
         self.runs.give_up(run)

@@ -20,12 +20,12 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Decision, OutcomeState
 from tests.demo.kill import stop_when
 from tests.demo.runs import Runs, airflow_below
-from tests.demo.show import headline, say, table
+from tests.demo.show import headline, show, table
 from tests.demo.verdict import DemoError
 from tests.services.airflow import Airflow
 from tests.services.environment import ROOT
 
-__all__ = ["tell"]
+__all__ = ["play"]
 
 DAG, URN = "mirror_dataset", "package#files"
 PACKAGES = ("airflow", "sqlalchemy", "pyarrow")
@@ -33,7 +33,7 @@ TRIES = 3
 """How often a run that is to be killed may be too fast."""
 
 
-def tell(folder: Path) -> str:
+def play(folder: Path) -> str:
     """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
     started = time.monotonic()
     rsync = shutil.which("rsync")
@@ -41,11 +41,11 @@ def tell(folder: Path) -> str:
         raise DemoError("rsync, which checks the result, is not installed (Debian: apt-get install rsync)")
     headline(f"The source: the files of {', '.join(PACKAGES)}, as they are installed")
     tree = Tree(folder / "source")
-    say(f"{len(tree.files()):,} files of {tree.bytes() / 1e6:,.0f} MB.")
+    show(f"{len(tree.files()):,} files of {tree.bytes() / 1e6:,.0f} MB.")
 
     headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
     with airflow_below(folder / "airflow", _environment(folder, tree)) as airflow:
-        say(f"up after {time.monotonic() - started:.0f} s. It runs dags/mirror_dataset.py as it stands, with Spark.")
+        show(f"up after {time.monotonic() - started:.0f} s. It runs dags/mirror_dataset.py unchanged, with Spark.")
         demo = Demo(airflow, tree, folder / "lake")
         demo.mirror("Run 1: everything is new")
         killed = demo.kill_a_run()
@@ -55,11 +55,11 @@ def tell(folder: Path) -> str:
     headline("The checker: rsync, dry, by the content of each file")
     command = [rsync, "-n", "-rtpl", "--omit-dir-times", "--delete", "--checksum", "--itemize-changes"]
     command += ["--exclude=/_gobblin", f"{tree.root}/", f"{demo.target}/"]
-    say(f"$ {' '.join(command).replace(rsync, 'rsync', 1).replace(f'{ROOT}/', '')}")
+    show(f"$ {' '.join(command).replace(rsync, 'rsync', 1).replace(f'{ROOT}/', '')}")
     left = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if left:
         raise DemoError(f"rsync finds differences: {' '.join(left.splitlines()[:5])}")
-    say("It prints nothing: source and target are equal.")
+    show("It prints nothing: source and target are equal.")
     return (
         f"passed: {demo.runs.count} runs, 1 of them killed while it overwrote, and the next recovered; "
         f"{len(tree.files()):,} files, each as in the source; {time.monotonic() - started:.0f} s"
@@ -133,9 +133,9 @@ class Demo:
         self.runs.finish_well(self.runs.trigger())
         slots = self.journal.history(URN).slots
         if slots[-1].decision.slot == before:
-            say("The file set is idle: nothing was written.")
+            show("The file set is idle: nothing was written.")
         else:
-            self._tell_slot(slots[-1].decision.slot)
+            self._show_slot(slots[-1].decision.slot)
 
     def kill_a_run(self) -> Killed:
         """Let the source change, and kill the run that mirrors it while it overwrites files."""
@@ -145,7 +145,7 @@ class Demo:
             killed = self._kill(changed)
             if killed is not None:
                 return killed
-            say("It was too fast, and ended well. Once more, with other files.")
+            show("It was too fast, and ended well. Once more, with other files.")
         raise DemoError(f"of {TRIES} runs, none could be stopped while it overwrote files")
 
     def recover(self, killed: Killed) -> None:
@@ -156,23 +156,23 @@ class Demo:
         self.runs.finish_well(run)
         slots = self.journal.history(URN).slots
         slot = slots[killed.decision.slot - 1]
-        lines = [line for line in self.runs.told_by(run, "verify_recover", URN) if ": step " not in line]
+        lines = [line for line in self.runs.logged_by(run, "verify_recover", URN) if ": step " not in line]
         if not lines or slot.outcome is None or slot.outcome.state is not OutcomeState.DONE:
             raise DemoError(f"slot {killed.decision.slot} was not finished by verify_recover of {run}: {lines}")
-        say(f"verify_recover finished slot {killed.decision.slot}:")
+        show(f"verify_recover finished slot {killed.decision.slot}:")
         for line in lines:
-            say(f"  {line}")
-        say("Then the run's own difference was planned and published:")
-        self._tell_slot(slots[-1].decision.slot)
+            show(f"  {line}")
+        show("Then the run's own difference was planned and published:")
+        self._show_slot(slots[-1].decision.slot)
 
     def _change(self) -> list[str]:
         changed, new, gone = self._tree.change()
-        say(f"In the source {len(changed):,} files change, {len(new):,} are new, and {len(gone):,} go.")
+        show(f"In the source {len(changed):,} files change, {len(new):,} are new, and {len(gone):,} go.")
         return changed
 
-    def _tell_slot(self, number: int) -> None:
+    def _show_slot(self, number: int) -> None:
         slot = self.journal.history(URN).slots[number - 1]
-        say(
+        show(
             f"Slot {number}: {slot.files:,} files of {slot.bytes / 1e6:,.0f} MB copied, {slot.replaced:,} of them in place of "
             f"others, {slot.deleted:,} deleted."
         )
@@ -200,14 +200,14 @@ class Demo:
         if self._overwritten(changed) != done:
             raise DemoError(f"process {process.pid} went on after it was killed")
         number = slot.decision.slot
-        say(
+        show(
             f"SIGKILL to process {process.pid}, execute_commit_steps [{URN}]. Slot {number} is decided, and has no outcome:"
         )
         table(
             ("files to overwrite", "have the new content", "have the old content"),
             [(len(changed), sum(done), len(done) - sum(done))],
         )
-        say("Each file is whole, the old one or the new one. The slot is bound to be finished.")
+        show("Each file is whole, the old one or the new one. The slot is bound to be finished.")
         self.runs.give_up(run)
         return Killed(slot.decision, changed)
 

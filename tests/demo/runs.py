@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.demo.show import Progress, headline, say
+from tests.demo.show import Progress, headline, show
 from tests.demo.verdict import DemoError
 from tests.services.airflow import FINISHED, Airflow, TaskInstance
 
@@ -61,7 +61,7 @@ class Runs:
             return state if state in FINISHED else None
 
         if self._airflow.wait_for(f"the end of {run}", ended, seconds=PATIENCE_SECONDS) != "success":
-            raise DemoError(f"{run} failed; why, say the logs of its tasks below {self._airflow.home}/logs")
+            raise DemoError(f"{run} failed; the logs of its tasks below {self._airflow.home}/logs show why")
 
     def wait_for_publisher(self, run: str, label: str = "") -> TaskInstance:
         """Wait until the task that publishes a pack has a process.
@@ -83,18 +83,18 @@ class Runs:
         what = f"execute_commit_steps {label}".strip()
         return self._airflow.wait_for(what, publisher, seconds=PATIENCE_SECONDS, every=0.1)
 
-    def told_by(self, run: str, task: str, urn: str) -> list[str]:
-        """What a task that succeeded logged of a dataset."""
+    def logged_by(self, run: str, task: str, urn: str) -> list[str]:
+        """The lines that a task that succeeded logged of a dataset."""
         found = self._airflow.wait_for_task(self._dag, run, task, lambda one: one.state == "success")
         return [line for line in self._airflow.log(self._dag, run, found) if line.startswith(f"dataset '{urn}'")]
 
     def give_up(self, run: str) -> None:
         """Mark a run as failed before Airflow tries its task again."""
         self._airflow.request("PATCH", f"dags/{self._dag}/dagRuns/{run}", json={"state": "failed"})
-        say(
+        show(
             "Left alone, Airflow would try the task again, and that would finish the slot. To leave it to the next run,"
         )
-        say(f"{run} is marked as failed, as people do in the UI.")
+        show(f"{run} is marked as failed, as people do in the UI.")
 
 
 @contextmanager

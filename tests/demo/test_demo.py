@@ -1,4 +1,4 @@
-"""What the demo rests on: its data, catching a process in time, and a verdict that can be bad."""
+"""The parts that the demo rests on: its data, catching a process in time, and a verdict that can be bad."""
 
 from __future__ import annotations
 

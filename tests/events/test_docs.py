@@ -77,8 +77,8 @@ def test_the_connection_that_is_added_can_be_tested(monkeypatch: pytest.MonkeyPa
     options = dict(zip(add[4::2], add[5::2], strict=True))
     extra = options["--conn-extra"].replace("/lake/", f"{tmp_path}/")
     monkeypatch.setenv("AIRFLOW_CONN_SHOP_JOURNAL", json.dumps({"conn_type": options["--conn-type"], "extra": extra}))
-    worked, said = Connection.get(add[3]).test_connection()
-    assert worked, said
+    worked, message = Connection.get(add[3]).test_connection()
+    assert worked, message
 
 
 def test_the_figures_of_the_comparison_are_those_of_the_results() -> None:

@@ -126,17 +126,17 @@ def test_spark_and_its_java_are_looked_for_before_they_are_started(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("says", "finding"),
+    ("version", "finding"),
     [("1.8.0_402", "found 1.8.0_402"), ("11.0.22", "found 11.0.22"), (None, "it doesn't start"), ("17.0.15", None)],
 )
-def test_a_java_that_spark_does_not_run_on_is_named(tmp_path: Path, says: str | None, finding: str | None) -> None:
+def test_a_java_that_spark_does_not_run_on_is_named(tmp_path: Path, version: str | None, finding: str | None) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{says}\"' >&2\nexit {int(says is None)}\n")
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\nexit {int(version is None)}\n")
     java.chmod(0o700)
     environment = {"JAVA_HOME": str(tmp_path), "PATH": os.defpath}
     if finding is None:
-        assert check_java(environment) == says
+        assert check_java(environment) == version
         return
     with pytest.raises(EnvironmentMismatchError, match=rf"Java at {java}.*{finding}.*Install Java 17 or 21"):
         check_java(environment)

@@ -1,4 +1,4 @@
-"""What an Airflow task's way to its ingestion refuses, the earlier the better, and how connections become URIs."""
+"""The refusals on an Airflow task's way to its ingestion, the earlier the better, and how connections become URIs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_places_of_a_journal(journal: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("journal", "says"),
+    ("journal", "expected"),
     [
         (f"postgresql://ann:{SECRET}@host/db", "holds a password.*an Airflow connection"),
         (f"postgresql://ann:{SECRET}#@host/db", "holds a password"),
@@ -79,15 +79,15 @@ def test_places_of_a_journal(journal: str) -> None:
         ("", "neither a URL"),
     ],
 )
-def test_what_can_be_no_journal_is_refused_without_telling_its_password(journal: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says) as caught:
+def test_what_can_be_no_journal_is_refused_without_showing_its_password(journal: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected) as caught:
         check_journal(journal)
     assert caught.value.hint
     assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("target", "says"),
+    ("target", "expected"),
     [
         ("lake/tables", "not an absolute path"),
         ("file:lake/tables", "not an absolute path"),
@@ -97,11 +97,11 @@ def test_what_can_be_no_journal_is_refused_without_telling_its_password(journal:
         ("file://lake/shop", "'lake' in it is a host.*three slashes, 'file:///lake/shop'"),
     ],
 )
-def test_what_can_be_no_target_is_refused(target: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says) as caught:
+def test_what_can_be_no_target_is_refused(target: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected) as caught:
         check_target(target)
     assert target in str(caught.value)
-    with pytest.raises(ConfigurationError, match=says):
+    with pytest.raises(ConfigurationError, match=expected):
         check_job(ingestion(target=target))
 
 
@@ -123,7 +123,7 @@ def test_what_cannot_work_is_refused_when_the_dag_is_parsed(bad: dict[str, str])
         GobblinIngestion(whole)
 
 
-def test_the_name_of_a_store_tells_no_secret(postgres_database: str) -> None:
+def test_the_name_of_a_store_shows_no_secret(postgres_database: str) -> None:
     url = make_url(postgres_database)
     assert url.password
     for opened in (
@@ -168,11 +168,14 @@ def test_a_connection_becomes_a_uri(connection: str, uri: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("connection", "says"), [("mysql://host/db", "of type 'mysql'"), ("sqlite://shop.db", "'shop.db' is not absolute")]
+    ("connection", "expected"),
+    [("mysql://host/db", "of type 'mysql'"), ("sqlite://shop.db", "'shop.db' is not absolute")],
 )
-def test_a_connection_that_can_be_no_uri_is_named(connection: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_can_be_no_uri_is_named(
+    connection: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_DB", connection)
-    with pytest.raises(ConfigurationError, match=f"connection 'db': .*{says}"):
+    with pytest.raises(ConfigurationError, match=f"connection 'db': .*{expected}"):
         AirflowConnections().uri("db")
 
 
@@ -217,14 +220,14 @@ def test_the_launchers_jvm_starts_as_the_drivers_and_what_somebody_set_comes_las
     assert driver_environment("local[2]")["SPARK_LAUNCHER_OPTS"] == JVM_OPTIONS
 
 
-def test_a_connection_whose_provider_is_not_installed_tells_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_whose_provider_is_not_installed_shows_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "host": "/shop.db"}')
     with pytest.raises(ConfigurationError, match=r"as one whose provider isn't installed.*--conn-uri"):
         AirflowConnections().uri("shop")
 
 
 @pytest.mark.parametrize(
-    ("told", "noticed"),
+    ("printed", "noticed"),
     [
         (["http://worker-3:4040", "http://evil"], ["http://worker-3:4040"]),  # the second is of what runs in the driver
         (["https://[::1]:8443/proxy/app-1/"], ["https://[::1]:8443/proxy/app-1/"]),
@@ -239,12 +242,16 @@ def test_a_connection_whose_provider_is_not_installed_tells_the_way_out(monkeypa
     ],
 )
 def test_the_ui_of_a_driver_is_noticed_once_and_only_if_it_can_be_a_link(
-    told: list[str], noticed: list[str], monkeypatch: pytest.MonkeyPatch
+    printed: list[str], noticed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps({"conn_type": "spark", "host": "local[1]"}))
     hook, found = SparkSubmitHook(conn_id="spark_here"), list[str]()
     watch_output(hook, found.append)
-    lines = ["it starts", f"not at its beginning {SPARK_UI}http://other", *(f"{SPARK_UI}{address}" for address in told)]
+    lines = [
+        "it starts",
+        f"not at its beginning {SPARK_UI}http://other",
+        *(f"{SPARK_UI}{address}" for address in printed),
+    ]
     hook._process_spark_submit_log(iter(f"{line}\n" for line in lines))
     assert found == noticed
     logged = [line.replace("ann:s3cret@", "***@") for line in lines]

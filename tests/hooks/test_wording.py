@@ -1,4 +1,4 @@
-"""What is to be done again, in Airflow's words and in plain ones."""
+"""Advice on what to do again, in Airflow's words and in plain ones."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def error(remedy: Remedy) -> StepError:
 
 @pytest.mark.parametrize("remedy", Remedy)
 def test_each_remedy_names_its_task_in_airflow_and_none_elsewhere(remedy: Remedy) -> None:
-    plain, told = str(error(remedy)), str(worded_error(error(remedy)))
+    plain, reworded = str(error(remedy)), str(worded_error(error(remedy)))
     assert plain.startswith("can't read it: it broke. Nothing is lost. ")
-    assert told.startswith("can't read it: it broke. Nothing is lost. ")
-    assert TASKS[remedy] in told
-    assert "clear" in told.lower()
+    assert reworded.startswith("can't read it: it broke. Nothing is lost. ")
+    assert TASKS[remedy] in reworded
+    assert "clear" in reworded.lower()
     assert not CLEARING.search(plain)
     report = worded(DatasetReport("a", Status.FAILED, "it broke.", remedy=remedy))
-    assert (report.detail, report.remedy) == (f"it broke. {told.partition('lost. ')[2]}", None)
-    assert worded_failure(Failure.of(error(remedy))) == f"StepError: {told}"
+    assert (report.detail, report.remedy) == (f"it broke. {reworded.partition('lost. ')[2]}", None)
+    assert worded_failure(Failure.of(error(remedy))) == f"StepError: {reworded}"
 
 
 def test_an_error_without_a_remedy_stays_as_it_is() -> None:
@@ -52,10 +52,10 @@ def test_a_worded_error_keeps_its_class_its_notes_and_where_it_was_raised() -> N
     with pytest.raises(StepError) as caught:
         raise error(Remedy.REPEAT)
     caught.value.add_note("Before that, one was done.")
-    told = worded_error(caught.value)
-    assert type(told) is StepError
-    assert told.with_notes.endswith("Before that, one was done.")
-    assert told.__traceback__ is caught.value.__traceback__
+    reworded = worded_error(caught.value)
+    assert type(reworded) is StepError
+    assert reworded.with_notes.endswith("Before that, one was done.")
+    assert reworded.__traceback__ is caught.value.__traceback__
     assert caught.value.remedy is Remedy.REPEAT
 
 

@@ -205,7 +205,7 @@ def test_lost_steps_stop_their_slot_and_abandoning_it_is_a_way_out(tmp_path: Pat
     assert "are left" in lab.journal.notes("a", 1)[-1].detail
 
 
-def test_lost_steps_of_a_done_slot_are_told_to_who_reads_it_and_stop_no_run(lab: Lab) -> None:
+def test_lost_steps_of_a_done_slot_are_reported_to_its_readers_and_stop_no_run(lab: Lab) -> None:
     (shard,) = lab.journal.history("a").slots[0].decision.shards
     put(lab, f"c/{shard.digest}", None)
     lab.reopened()
@@ -276,7 +276,7 @@ def test_a_slot_that_was_taken_back_answers_its_run_no_more(tmp_path: Path) -> N
     assert lab.rows("a") == replace(A, rows=12).all_rows()
 
 
-def test_notes_stand_in_the_order_they_came(lab: Lab) -> None:
+def test_notes_are_in_the_order_they_came(lab: Lab) -> None:
     for number in range(12):
         lab.journal.put_note("b", 3, Note(NoteKind.CLEANED, f"run {number}", now()))
     assert [n.run_key for n in lab.journal.notes("b", 3)] == [f"run {n}" for n in range(12)]
@@ -306,13 +306,13 @@ def test_no_note_is_lost_to_another_that_came_at_once(tmp_path: Path) -> None:
 def test_failures_count_since_the_last_release_and_once_a_run(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.decide()
-    for says, run in (
+    for kind, run in (
         (NoteKind.FAILED, "x"),
         (NoteKind.FAILED, "x"),
         (NoteKind.FAILED, "y"),
         (NoteKind.QUARANTINED, "y"),
     ):
-        lab.journal.put_note("a", 1, Note(says, run, now()))
+        lab.journal.put_note("a", 1, Note(kind, run, now()))
     state = lab.journal.state("a")
     assert (state.failures, state.quarantined) == (("x", "y"), True)
     lab.journal.put_note("a", 1, Note(NoteKind.RELEASED, "", now()))
@@ -352,7 +352,7 @@ def test_steps_are_stored_in_shards_by_their_content(lab: Lab, monkeypatch: pyte
     assert lab.journal.put_steps("a", "t", ()) == ()
 
 
-def test_what_stands_is_what_counts_and_not_what_was_meant(lab: Lab) -> None:
+def test_what_is_stored_counts_and_not_what_was_meant(lab: Lab) -> None:
     slot = lab.journal.history("a").slots[2]
     other = replace(slot.decision, token="other", reason="mine")
     assert lab.journal.put_decision(other) == slot.decision

@@ -134,10 +134,10 @@ def test_what_was_published_and_has_no_files_is_an_empty_dataset(tmp_path: Path)
     assert found.to_arrow().schema.equals(SCHEMA)
 
 
-# What doesn't exist
+# Things that don't exist
 
 
-def test_a_misspelt_dataset_or_ingestion_is_told_with_what_is_like_it(tmp_path: Path) -> None:
+def test_a_misspelt_dataset_or_ingestion_is_reported_with_what_is_like_it(tmp_path: Path) -> None:
     lab = Lab(tmp_path, replace(A, urn="orders"), replace(A, urn="stock"))
     lab.run()
     before = lab.records()
@@ -256,7 +256,7 @@ def manifests(lab: Lab, urn: str) -> list[dict[str, object]]:
 
 
 def folded(lab: Lab, urn: str) -> set[str]:
-    """What a reader of manifests makes of them: all that was added without all that was retired."""
+    """The files by manifests, as a reader of these finds them: all that were added without all that were retired."""
     found = manifests(lab, urn)
     added = {file["path"] for one in found for file in one["added"]}  # type: ignore[attr-defined]
     return added - {path for one in found for path in one["retired"]}  # type: ignore[attr-defined]

@@ -95,8 +95,8 @@ def trimmed(lab: Lab) -> None:
         assert trimming.trim(lab.journal, history)
 
 
-def told(history: History) -> dict[str, object]:
-    """What follows from a chain."""
+def derived(history: History) -> dict[str, object]:
+    """Everything that follows from a chain."""
     numbers = range(1, history.state.head + 1)
     slots = [history.slot(n) for n in numbers]
     return {
@@ -117,12 +117,12 @@ def found(slot: Slot | None) -> int:
 
 
 def test_nothing_that_follows_from_a_chain_changes(whole: Lab) -> None:
-    before = {urn: told(whole.journal.history(urn)) for urn in ("a", "s")}
+    before = {urn: derived(whole.journal.history(urn)) for urn in ("a", "s")}
     rows = {urn: whole.rows(urn) for urn in ("a", "s")}
     published = {urn: whole.journal.read_dataset(urn) for urn in ("a", "s")}
     trimmed(whole)
     whole.reopened()
-    assert {urn: told(whole.journal.history(urn)) for urn in ("a", "s")} == before
+    assert {urn: derived(whole.journal.history(urn)) for urn in ("a", "s")} == before
     assert {urn: whole.rows(urn) for urn in ("a", "s")} == rows
     assert {urn: whole.journal.read_dataset(urn) for urn in ("a", "s")} == published
     assert whole.journal.datasets() == ("a", "s")
@@ -156,13 +156,13 @@ def test_who_released_a_slot_and_why_stays(tmp_path: Path) -> None:
     assert trimming.trim(lab.journal, lab.journal.history("a"))
     slot = lab.reopened().history("a").slot(1)
     assert slot.trimmed is not None
-    told = [(note.says, note.actor, note.detail) for note in slot.releases]
-    assert told == [("released", "ann", "the disk is back"), ("claim-released", "ann", "it moves")]
+    found = [(note.says, note.actor, note.detail) for note in slot.releases]
+    assert found == [("released", "ann", "the disk is back"), ("claim-released", "ann", "it moves")]
     assert slot.releases == before
     assert not keys(lab, "a", "n/0000000001")
 
 
-def test_a_claim_that_was_released_before_the_first_slot_stays_told(tmp_path: Path) -> None:
+def test_a_claim_that_was_released_before_the_first_slot_stays_recorded(tmp_path: Path) -> None:
     lab = Lab(tmp_path, replace(A, rows=3))
     lab.extracted()
     lab.admin.release_claim("a", "it moves")
@@ -207,7 +207,7 @@ def test_runs_trim_at_their_end_and_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_was_answered_long_ago_is_told_so(tmp_path: Path) -> None:
+def test_a_run_that_was_answered_long_ago_gets_that_answer(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, S)
     for rows in range(1, 10):
         ran(lab, rows)
@@ -221,7 +221,7 @@ def test_a_slot_that_is_yet_to_be_cleaned_keeps_its_record(tmp_path: Path) -> No
     lab = Lab(tmp_path, A, S, retention=timedelta(days=1))
     for rows in range(1, 9):
         ran(lab, rows)
-    assert len(lab.journal.history("s").slots) == 8, "what slot 2 replaced is kept for a day"
+    assert len(lab.journal.history("s").slots) == 8, "files that slot 2 replaced are kept for a day"
     assert len(lab.journal.history("a").slots) < 8
 
 
@@ -247,7 +247,7 @@ def test_an_unannounced_slot_keeps_its_record(tmp_path: Path) -> None:
 def test_a_trim_may_die_anywhere_and_the_next_one_ends_it(whole: Lab) -> None:
     """At every call that it makes of the store, before and after it."""
     records = whole.records()
-    before = told(whole.journal.history("a"))
+    before = derived(whole.journal.history("a"))
     rows = whole.rows("a")
     calls = Faults()
     store = FaultyStore(copied(records), calls)
@@ -260,10 +260,10 @@ def test_a_trim_may_die_anywhere_and_the_next_one_ends_it(whole: Lab) -> None:
             with pytest.raises(Crash):
                 trimming.trim(Journal(dying, "lab", "id"), Journal(dying, "lab", "id").history("a"))
             left = Journal(disk, "lab", "id")
-            assert told(left.history("a")) == before, (number, fault)
+            assert derived(left.history("a")) == before, (number, fault)
             trimming.trim(left, left.history("a"))
             again = Journal(disk, "lab", "id")
-            assert told(again.history("a")) == before, (number, fault)
+            assert derived(again.history("a")) == before, (number, fault)
             assert not again.history("a").void
             whole.store = disk
             whole.reopened()
@@ -277,12 +277,12 @@ def copied(records: dict[str, bytes]) -> MemoryStore:
     return store
 
 
-def test_trimming_before_the_snapshot_stands_would_be_noticed(whole: Lab) -> None:
+def test_trimming_before_the_snapshot_exists_would_be_noticed(whole: Lab) -> None:
     with mutated("trimming_before_the_snapshot"), pytest.raises((AssertionError, RecordError)):
         test_a_trim_may_die_anywhere_and_the_next_one_ends_it(whole)
 
 
-# What comes late
+# Late records
 
 
 class Woken(MemoryStore):
@@ -361,7 +361,7 @@ def aborted(lab: Lab, slots: int) -> None:
 
 
 @pytest.mark.parametrize("end", [OutcomeState.DONE, OutcomeState.ABANDONED])
-def test_an_outcome_that_comes_too_late_is_the_one_that_stood(woken: tuple[Lab, Woken], end: OutcomeState) -> None:
+def test_an_outcome_that_comes_too_late_is_the_one_that_was_valid(woken: tuple[Lab, Woken], end: OutcomeState) -> None:
     lab, store = woken
     opened, plan = asleep(lab, 4)
     write_commit_steps(opened, plan, plan.packs[0])
@@ -382,7 +382,7 @@ def test_an_outcome_that_comes_too_late_is_the_one_that_stood(woken: tuple[Lab, 
 
 def test_a_late_winner_that_counts_would_be_noticed(woken: tuple[Lab, Woken]) -> None:
     with mutated("late_winners_count"), pytest.raises((AssertionError, RecordError)):
-        test_an_outcome_that_comes_too_late_is_the_one_that_stood(woken, OutcomeState.ABANDONED)
+        test_an_outcome_that_comes_too_late_is_the_one_that_was_valid(woken, OutcomeState.ABANDONED)
 
 
 def test_who_abandoned_what_somebody_else_asked_for_stays_with_both_reasons(woken: tuple[Lab, Woken]) -> None:
@@ -417,7 +417,7 @@ def test_steps_that_were_trimmed_under_a_late_executor_are_no_error(woken: tuple
         opened.committer.execute(slot, "late")
 
 
-def test_an_abandoning_that_comes_too_late_is_told(woken: tuple[Lab, Woken]) -> None:
+def test_an_abandoning_that_comes_too_late_is_reported(woken: tuple[Lab, Woken]) -> None:
     lab, store = woken
     opened, plan = asleep(lab, 4)
     write_commit_steps(opened, plan, plan.packs[0])
@@ -427,7 +427,7 @@ def test_an_abandoning_that_comes_too_late_is_told(woken: tuple[Lab, Woken]) -> 
     assert lab.rows("a") == only_a(11).all_rows()
 
 
-def test_an_action_that_comes_too_late_is_told(woken: tuple[Lab, Woken]) -> None:
+def test_an_action_that_comes_too_late_is_reported(woken: tuple[Lab, Woken]) -> None:
     lab, store = woken
     lab.run(only_a(2))
     announce(lab)
@@ -442,10 +442,10 @@ def test_a_note_that_comes_too_late_changes_nothing(woken: tuple[Lab, Woken]) ->
     lab.run(only_a(2))
     announce(lab)
     go_on(lab, 3)
-    before = told(lab.reopened().history("a"))
-    for says in (NoteKind.FAILED, NoteKind.UNPUBLISHED):
-        lab.journal.put_note("a", 1, Note(says, "late", now()))
-    assert told(lab.reopened().history("a")) == before
+    before = derived(lab.reopened().history("a"))
+    for kind in (NoteKind.FAILED, NoteKind.UNPUBLISHED):
+        lab.journal.put_note("a", 1, Note(kind, "late", now()))
+    assert derived(lab.reopened().history("a")) == before
     assert len(lab.journal.history("a").void) == 2
 
 
@@ -487,7 +487,7 @@ def test_who_reads_while_it_is_trimmed_reads_again(tmp_path: Path, read: str, mo
 
 def test_trims_at_the_same_time_are_one(whole: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slower one's snapshot is of fewer slots, comes later, and is void."""
-    before = told(whole.journal.history("a"))
+    before = derived(whole.journal.history("a"))
     slow = Woken()
     for key, data in whole.records().items():
         slow.put_if_absent(key, data)
@@ -502,7 +502,7 @@ def test_trims_at_the_same_time_are_one(whole: Lab, monkeypatch: pytest.MonkeyPa
     slow.what, slow.before = "/snap/", faster
     trimming.trim(other, other.history("a"))
     left = Journal(slow, "lab", "id")
-    assert told(left.history("a")) == before
+    assert derived(left.history("a")) == before
     assert [key.split("/")[3] for key in slow.list("lab/a/snap/")] == ["0000000006"]
 
 

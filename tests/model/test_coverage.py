@@ -164,7 +164,7 @@ def test_the_bounds_of_a_range_are_alike(low: Watermark, high: Watermark) -> Non
         (_multi((0,), (5,)), _range(5, 6)),
     ],
 )
-def test_what_cant_be_compared_with_it_is_told(have: Range, other: Range) -> None:
+def test_what_cant_be_compared_with_it_is_reported(have: Range, other: Range) -> None:
     coverage = Coverage().add(have)
     for act in (coverage.add, coverage.filled, coverage.remove, coverage.covers):
         with pytest.raises(

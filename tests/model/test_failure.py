@@ -1,4 +1,4 @@
-"""Errors as records: each class has a kind, and what is raised again is what was raised."""
+"""Errors as records: each class has a kind, and the error that is raised again is the one that was raised."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_limit_lets_something_through(limits: dict[str, int]) -> None:
     assert Limits(seconds=0.5).any
 
 
-def test_a_summary_covers_what_was_read_and_says_whether_it_stopped_short() -> None:
+def test_a_summary_covers_what_was_read_and_shows_whether_it_stopped_short() -> None:
     unit = _unit("u", 0, 9)
     whole = summarize(unit, UnitResult("u", "a", UnitState.SUCCESSFUL, LongWatermark(9)))
     short = summarize(unit, UnitResult("u", "a", UnitState.SUCCESSFUL, LongWatermark(4)))

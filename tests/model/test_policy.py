@@ -50,7 +50,7 @@ def test_a_count_that_fits_or_that_nobody_knows_changes_nothing(expected: int | 
 def test_a_count_that_differs_fails_its_unit(expected: int, read: int) -> None:
     result = reconciled(UnitResult("u", "a", UnitState.SUCCESSFUL, rows_read=read, expected_rows=expected))
     assert result.state is UnitState.FAILED
-    assert result.why == f"SourceError: can't accept unit 'u': the source says {expected} rows, and {read} were read"
+    assert result.why == f"SourceError: can't accept unit 'u': the source expects {expected} rows, and {read} were read"
 
 
 def test_an_ingestion_takes_a_policy_by_its_name_and_no_other() -> None:

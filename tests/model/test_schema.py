@@ -83,7 +83,7 @@ def test_what_does_not_fit_stops_the_dataset_by_name(planned: list[pa.Field], pr
         schema.evolve(PUBLISHED, pa.schema(planned), "main.x")
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(SchemaConflictError, match=r"column 'id'.*; column 'name'") as raised:
         schema.evolve(PUBLISHED, pa.schema([("name", pa.int8())]), "x")
     assert "casts" in str(raised.value)

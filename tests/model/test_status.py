@@ -1,4 +1,4 @@
-"""What a status means for a run and for a list."""
+"""The meaning of a status for a run and for a list."""
 
 from __future__ import annotations
 

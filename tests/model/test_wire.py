@@ -1,4 +1,4 @@
-"""The wire format: what is decoded is what was encoded, and anything else is refused by name."""
+"""The wire format: a value is decoded as it was encoded, and anything else is refused by name."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_protocol_takes_no_record_of_another_kind() -> None:
         wire.from_json(Everything, wrong, "everything")
 
 
-def test_a_step_of_an_unknown_kind_tells_the_way_out() -> None:
+def test_a_step_of_an_unknown_kind_shows_the_way_out() -> None:
     step = MoveStep("a", "b", "u", FileIdentity(1, 2, "3"), "c", 4)
     document = wire.to_json(Shard((step,)))
     assert wire.from_json(Shard, document, "steps") == Shard((step,))
@@ -348,7 +348,7 @@ def test_rows_keep_values_that_are_equal_and_not_the_same(pair: tuple[Json, Json
     assert repr(found) == repr(rows)
 
 
-def test_a_table_of_rows_that_are_all_the_same_tells_how_many_they_are() -> None:
+def test_a_table_of_rows_that_are_all_the_same_shows_how_many_they_are() -> None:
     rows = (Cells("a", Colour.RED, Cell(None)),) * 20
     document: Any = wire.to_json(rows)
     assert document == {"columns": {"first": ["a"] * 20}, "all": {"second": "red", "inner": {"value": None}}}

@@ -36,7 +36,7 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     yield module
 
 
-def told(reader: ModuleType, text: str | bytes) -> list[str]:
+def problems_of(reader: ModuleType, text: str | bytes) -> list[str]:
     """The problems of a text."""
     with pytest.raises(reader.Unreadable) as caught:
         reader.parse(text.encode() if isinstance(text, str) else text)
@@ -114,7 +114,7 @@ def test_what_several_mappings_share(reader: ModuleType) -> None:
     ],
 )
 def test_what_is_refused_and_where(reader: ModuleType, text: str | bytes, problems: list[str]) -> None:
-    found = told(reader, text)
+    found = problems_of(reader, text)
     assert len(found) == len(problems)
     for one, expected in zip(found, problems, strict=True):
         assert re.fullmatch(".*".join(map(re.escape, expected.split("…"))), one), one
@@ -123,22 +123,22 @@ def test_what_is_refused_and_where(reader: ModuleType, text: str | bytes, proble
 def test_aliases_of_aliases_are_no_bomb(reader: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MOST_VALUES", 10_000)
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 50))]
-    (problem,) = told(reader, "\n".join(lines))
+    (problem,) = problems_of(reader, "\n".join(lines))
     assert problem.endswith("it holds more than 10,000 values")
     lines = ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 2000))]
     assert reader.parse("\n".join(lines).encode()).value["a1999"] == {"x": 1}
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 150))]
-    (problem,) = told(reader, "\n".join(lines))
+    (problem,) = problems_of(reader, "\n".join(lines))
     assert problem.endswith("it is nested deeper than 100 levels")
 
 
 def test_a_merge_of_merges_and_a_large_text_are_refused_at_once(reader: ModuleType) -> None:
     many = "{" + ", ".join(f"k{n}: 1" for n in range(5_000)) + "}"
     started = time.process_time()
-    (problem,) = told(reader, f"a: &a {many}\nb: {{<<: [{', '.join(['*a'] * 5_000)}]}}")
+    (problem,) = problems_of(reader, f"a: &a {many}\nb: {{<<: [{', '.join(['*a'] * 5_000)}]}}")
     assert problem.endswith("'<<' brings more than 2,000,000 values")
     assert time.process_time() - started < 20
-    assert told(reader, "a: " + "x" * (4 << 20)) == ["1:1: it is larger than 4 MiB; make several files of it"]
+    assert problems_of(reader, "a: " + "x" * (4 << 20)) == ["1:1: it is larger than 4 MiB; make several files of it"]
 
 
 # JSON writes other characters as two escapes, which is no YAML.

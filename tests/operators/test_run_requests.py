@@ -1,4 +1,4 @@
-"""What a DAG run asks of an ingestion, and the commands that it suggests."""
+"""The requests of a DAG run to an ingestion, and the commands that it suggests."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_partition_key_names_a_dataset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conf", "told"),
+    ("conf", "expected"),
     [
         ({"dataset": ["a"]}, "'dataset' of the run's configuration: there is no such key. Did you mean 'datasets'"),
         ({"x": 1}, "Known are datasets, end, flush, note, replace, request, start"),
@@ -133,8 +133,8 @@ def test_a_partition_key_names_a_dataset() -> None:
         ({"end": "2026-01-01", "start": "2026-01-02"}, "is not before its end"),
     ],
 )
-def test_a_configuration_that_cant_be_meant_is_refused_by_name(conf: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_configuration_that_cant_be_meant_is_refused_by_name(conf: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         run_request(context(conf=conf))
 
 
@@ -218,7 +218,7 @@ def test_a_range_may_be_of_offsets_by_partition(start: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conf", "told"),
+    ("conf", "expected"),
     [
         ({"start": {}}, "it is not a point in time"),
         ({"start": {"a": 1}}, "it is not a point in time"),
@@ -235,8 +235,8 @@ def test_a_range_may_be_of_offsets_by_partition(start: object) -> None:
         ({"end": {"0": 5}}, "there is no start"),
     ],
 )
-def test_offsets_that_are_no_range_are_refused(conf: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_offsets_that_are_no_range_are_refused(conf: dict[str, object], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         run_request(context(conf=conf))
 
 

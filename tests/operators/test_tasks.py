@@ -1,4 +1,4 @@
-"""What single tasks report and how they fail; in a whole Airflow they are in `tests/airflow`."""
+"""The reports and failures of single tasks; in a whole Airflow they are in `tests/airflow`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.stages.outputs import Input
 from airflow_gobblin.storage.stores import open_store
 from airflow_gobblin.testing import inprocess
-from tests.events.test_telling import OutletEvents, statsd
+from tests.events.test_announcing import OutletEvents, statsd
 from tests.lab import BrokenSource, Lab
 from tests.operators.test_run_requests import context
 from tests.protocol.rows import LineSink, Table
@@ -95,43 +95,43 @@ def tear(folder: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize("stage", [WriteCommitStepsOperator, ExecuteCommitStepsOperator])
-def test_a_cleared_pack_that_was_swept_tells_of_its_own_datasets_whatever_became_of_others(
+def test_a_cleared_pack_that_was_swept_reports_its_own_datasets_whatever_became_of_others(
     tmp_path: Path, stage: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab, packs = swept(tmp_path, A, B)
     tear(tmp_path, "b")
     stage(task_id="cleared", job=lab.ingestion, pack=packs["a"]).execute(of_run())
-    said = capsys.readouterr().out
-    assert "dataset 'a': committed, already committed in slot 1 by run 'shop/r1'" in said
-    assert "type: airflow dags trigger shop" in said
-    assert "no longer kept" not in said
-    assert "'b'" not in said
+    output = capsys.readouterr().out
+    assert "dataset 'a': committed, already committed in slot 1 by run 'shop/r1'" in output
+    assert "type: airflow dags trigger shop" in output
+    assert "no longer kept" not in output
+    assert "'b'" not in output
     with pytest.raises(AirflowFailException, match=r"1 dataset of 'b': b: failed .*it is torn"):
         stage(task_id="cleared", job=lab.ingestion, pack=packs["b"]).execute(of_run())
 
 
-def test_a_cleared_extract_of_a_swept_pack_says_what_is_committed_and_what_to_type(
+def test_a_cleared_extract_of_a_swept_pack_reports_what_is_committed_and_what_to_type(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab, packs = swept(tmp_path, A, B)
     ExtractOperator(task_id="extract", job=lab.ingestion, pack=packs["a"]).execute(of_run())
-    said = capsys.readouterr().out
-    assert "nothing to do" in said
-    assert "dataset 'a': committed, already committed in slot 1 by run 'shop/r1'" in said
-    assert """'{"datasets": ["a"], "replace": true, "start": 0, "end": 4}'""" in said
+    output = capsys.readouterr().out
+    assert "nothing to do" in output
+    assert "dataset 'a': committed, already committed in slot 1 by run 'shop/r1'" in output
+    assert """'{"datasets": ["a"], "replace": true, "start": 0, "end": 4}'""" in output
 
 
-def test_a_swept_pack_says_for_how_many_of_its_datasets_there_is_no_answer(
+def test_a_swept_pack_reports_for_how_many_of_its_datasets_there_is_no_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab, packs = swept(tmp_path, A)
     for keys, left, answers in ((["a", "gone"], "1 dataset", 1), (["gone", "too"], "2 datasets", 0), ([], None, 1)):
         pack = {**packs["a"], "datasets": keys}
         WriteCommitStepsOperator(task_id="cleared", job=lab.ingestion, pack=pack).execute(of_run())
-        said = capsys.readouterr().out
-        assert said.count("already committed in slot 1") == answers
-        assert ("no longer kept" in said) is (left is not None)
-        assert left is None or f"the plan of 'a' is no longer kept, and for {left} the journal has no slot" in said
+        output = capsys.readouterr().out
+        assert output.count("already committed in slot 1") == answers
+        assert ("no longer kept" in output) is (left is not None)
+        assert left is None or f"the plan of 'a' is no longer kept, and for {left} the journal has no slot" in output
 
 
 def test_a_torn_dataset_that_was_not_named_is_left_out_of_what_a_run_was_answered(
@@ -152,46 +152,46 @@ def test_a_reference_is_short_however_many_datasets_a_pack_has(tmp_path: Path) -
     assert pack_reference("r", Pack(0, "x", many[1:]))["datasets"] == [ref.urn for ref in many[1:]]
 
 
-def test_what_to_type_for_a_snapshot_is_another_run_and_not_more_than_a_few_are_told(
+def test_what_to_type_for_a_snapshot_is_another_run_and_not_more_than_a_few_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab, packs = swept(tmp_path, S, *(Table(f"t{n}", ExtractKind.APPEND_ONLY, 2) for n in range(COMMANDS_LOGGED)))
     operator = WriteCommitStepsOperator(task_id="cleared", job=lab.ingestion, pack=packs["s"])
     operator.execute(of_run())
-    said = capsys.readouterr().out
-    assert "Dataset 's' is a snapshot, which each run publishes anew: airflow dags trigger shop" in said
+    output = capsys.readouterr().out
+    assert "Dataset 's' is a snapshot, which each run publishes anew: airflow dags trigger shop" in output
     log_replacing(operator.log, lab.opened(), answered(lab.opened(), MINE), of_run())
-    said = capsys.readouterr().out
-    assert said.count("airflow dags trigger") == COMMANDS_LOGGED
-    assert "… and so for 1 more dataset that this run had committed before" in said
+    output = capsys.readouterr().out
+    assert output.count("airflow dags trigger") == COMMANDS_LOGGED
+    assert "… and so for 1 more dataset that this run had committed before" in output
 
 
-def told(error: type[GobblinError]) -> GobblinError:
+def error_of(error: type[GobblinError]) -> GobblinError:
     return error(operation="publish", subject="dataset 'a'", cause="so it is", hint="Mend it.")
 
 
 @pytest.mark.parametrize("error", [StepConflictError, RecordError, LostRaceError, QuarantinedError])
 def test_what_no_retry_heals_fails_a_task_at_once(error: type[GobblinError]) -> None:
     with pytest.raises(AirflowFailException, match="so it is"), failing_at_once():
-        raise told(error)
+        raise error_of(error)
     with pytest.raises(AirflowFailException, match="so it is"):
-        _raise_unless_good("publish", {"label": "a"}, [failed("publish", "a", told(error))])
+        _raise_unless_good("publish", {"label": "a"}, [failed("publish", "a", error_of(error))])
 
 
-@pytest.mark.parametrize("error", [told(StoreError), OSError("no space left")], ids=["store", "disk"])
+@pytest.mark.parametrize("error", [error_of(StoreError), OSError("no space left")], ids=["store", "disk"])
 def test_what_a_retry_may_heal_is_tried_again(error: Exception) -> None:
     with pytest.raises(type(error)), failing_at_once():
         raise error
     with pytest.raises(AirflowException) as caught:
         _raise_unless_good(
-            "publish", {"label": "a"}, [failed("publish", "a", error), failed("publish", "b", told(RecordError))]
+            "publish", {"label": "a"}, [failed("publish", "a", error), failed("publish", "b", error_of(RecordError))]
         )
     assert not isinstance(caught.value, AirflowFailException)
     assert "2 datasets of 'a'" in str(caught.value)
 
 
 @pytest.mark.parametrize(("datasets", "gauged"), [((), True), (("a", "b"), False)])
-def test_only_a_run_of_all_datasets_whose_plan_stands_says_how_many_are_quarantined(
+def test_only_a_run_of_all_datasets_whose_plan_is_valid_reports_how_many_are_quarantined(
     tmp_path: Path, datasets: tuple[str, ...], gauged: bool
 ) -> None:
     lab = Lab(tmp_path / "lake", A, store=open_store(str(tmp_path / "journal")))
@@ -201,7 +201,7 @@ def test_only_a_run_of_all_datasets_whose_plan_stands_says_how_many_are_quaranti
     opened = OpenJob(lab.ingestion, lab.reopened(), NoConnections())
     plan = create_work_units(opened, replace(MINE, datasets=datasets))
     task = SimpleNamespace(xcom_pull=lambda task_ids, key: plan.run)
-    told: Any = {**context(conf={"datasets": [*datasets]}), "outlet_events": OutletEvents(), "ti": task}
+    task_context: Any = {**context(conf={"datasets": [*datasets]}), "outlet_events": OutletEvents(), "ti": task}
     finish = FinishOperator(
         task_id="finish", job=lab.ingestion, plan=CreateWorkUnitsOperator(task_id="plan", job=lab.ingestion)
     )
@@ -209,13 +209,15 @@ def test_only_a_run_of_all_datasets_whose_plan_stands_says_how_many_are_quaranti
         with pytest.raises(
             AirflowFailException, match="Clear create_work_units with its downstream tasks to plan anew"
         ):
-            finish.execute(told)
-        said = {line.partition(",")[0]: line for line in received()}
-    assert said.get("gobblin.quarantines") == ("gobblin.quarantines,ingestion=lab:0|g" if gauged else None)
-    assert said["gobblin.lag"].startswith("gobblin.lag,ingestion=lab,dataset=b:36"), "it is told where it stands still"
+            finish.execute(task_context)
+        gauges = {line.partition(",")[0]: line for line in received()}
+    assert gauges.get("gobblin.quarantines") == ("gobblin.quarantines,ingestion=lab:0|g" if gauged else None)
+    assert gauges["gobblin.lag"].startswith("gobblin.lag,ingestion=lab,dataset=b:36"), (
+        "it is reported where it is stuck"
+    )
 
 
-def test_a_swept_finish_gauges_nothing_and_says_what_to_clear(
+def test_a_swept_finish_gauges_nothing_and_reports_what_to_clear(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab, packs = swept(tmp_path, A)
@@ -226,9 +228,9 @@ def test_a_swept_finish_gauges_nothing_and_says_what_to_clear(
     with statsd() as received:
         finish.execute(of_run(ti=task))
         assert not [line for line in received() if "quarantines" in line]
-    said = capsys.readouterr().out
-    assert "already committed in slot 1 by run 'shop/r1'" in said
-    assert "no longer kept" not in said
+    output = capsys.readouterr().out
+    assert "already committed in slot 1 by run 'shop/r1'" in output
+    assert "no longer kept" not in output
     finish.execute(of_run(ti=task, dag_run=other_run()))
     assert (
         "the plan of this run is no longer kept, and for its datasets the journal has no slot"
@@ -236,7 +238,7 @@ def test_a_swept_finish_gauges_nothing_and_says_what_to_clear(
     )
 
 
-def test_a_cleared_finish_says_what_was_committed_before_and_what_to_type(
+def test_a_cleared_finish_reports_what_was_committed_before_and_what_to_type(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab = Lab(tmp_path / "lake", A, B, store=open_store(str(tmp_path / "journal")))
@@ -250,10 +252,10 @@ def test_a_cleared_finish_says_what_was_committed_before_and_what_to_type(
     planner = CreateWorkUnitsOperator(task_id="plan", job=lab.ingestion)
     task = SimpleNamespace(xcom_pull=lambda task_ids, key: plan.run)
     FinishOperator(task_id="finish", job=lab.ingestion, plan=planner).execute(of_run(ti=task))
-    said = capsys.readouterr().out
-    assert "dataset 'a': already committed in slot 1 by run 'shop/r1'" in said
-    assert """'{"datasets": ["a"], "replace": true, "start": 0, "end": 4}'""" in said
-    assert said.count("already") == 1, "what was committed just now was not before"
+    output = capsys.readouterr().out
+    assert "dataset 'a': already committed in slot 1 by run 'shop/r1'" in output
+    assert """'{"datasets": ["a"], "replace": true, "start": 0, "end": 4}'""" in output
+    assert output.count("already") == 1, "the dataset that was committed just now was not before"
 
 
 @record("test.on_lost_disk")
@@ -283,9 +285,9 @@ def test_what_could_not_be_planned_is_tried_again_and_at_last_the_others_go_on(t
     for number in (1, 2):
         with pytest.raises(
             AirflowException, match=r"1 dataset can't be planned, .* by the next try; b: .*Stale file handle"
-        ) as told:
+        ) as caught:
             create.execute(of_try(number))
-        assert not isinstance(told.value, AirflowFailException)
+        assert not isinstance(caught.value, AirflowFailException)
     assert pushed == {}
     (reference,) = create.execute(of_try(3))
     assert (reference["label"], reference["run"]) == ("a", pushed["run"])
@@ -296,7 +298,7 @@ def test_what_could_not_be_planned_is_tried_again_and_at_last_the_others_go_on(t
     assert opened.staging.runs() == (run.run,), "the plans of the first tries are swept"
 
 
-def test_planning_tells_of_what_it_recovers_step_by_step_and_counts_it(
+def test_planning_reports_what_it_recovers_step_by_step_and_counts_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab = Lab(tmp_path / "lake", A, store=open_store(str(tmp_path / "journal")))
@@ -306,9 +308,9 @@ def test_planning_tells_of_what_it_recovers_step_by_step_and_counts_it(
     with statsd() as received:
         CreateWorkUnitsOperator(task_id="plan", job=lab.ingestion).execute(of_run(ti=task))
         assert "gobblin.recoveries,ingestion=lab:1|c" in [*received()]
-    said = capsys.readouterr().out
-    assert "dataset 'a': recovered, slot 1, which an earlier run left, is done" in said
-    assert "dataset 'a', slot 1: step 1 of 2 is done" in said
+    output = capsys.readouterr().out
+    assert "dataset 'a': recovered, slot 1, which an earlier run left, is done" in output
+    assert "dataset 'a', slot 1: step 1 of 2 is done" in output
 
 
 def other_run() -> Any:
@@ -367,11 +369,11 @@ def test_extract_announces_the_versions_that_it_published_of_a_stage(
     def extract_here(_: Any) -> None:
         inprocess.extract(opened, opened.staging.run(plan.run) or plan, NoConnections())
 
-    told = of_run()
+    task_context = of_run()
     task = ExtractOperator(task_id="extract", job=stage, pack=pack)
     monkeypatch.setattr(task, "_run_driver", extract_here)
-    task.execute(told)
-    assert told["outlet_events"].added == [
+    task.execute(task_context)
+    assert task_context["outlet_events"].added == [
         ("gobblin://lab/lab", {"urn": "lab", "watermark": None, "slot": 1, "rows": 4, "files": 1}),
         ("gobblin://lab/lab", {"urn": "lab", "watermark": None, "slot": 2, "rows": 4, "files": 1}),
         ("gobblin://lab/_versions", {"version": "1970-01-01T00:00:08+00:00"}),
@@ -394,9 +396,11 @@ def test_a_version_without_files_wakes_what_reads_it_and_is_no_publish(tmp_path:
     inprocess.run(opened, request=RunRequest("second"))
     (_, slot) = opened.journal.history("lab").slots
     assert (slot.decision.action, slot.files, slot.settled) == (Action.NOOP, 0, False)
-    told = of_run()
-    announcement = announce(opened, None, "second", told)
-    assert told["outlet_events"].added == [("gobblin://lab/_versions", {"version": "1970-01-01T00:00:05+00:00"})]
+    task_context = of_run()
+    announcement = announce(opened, None, "second", task_context)
+    assert task_context["outlet_events"].added == [
+        ("gobblin://lab/_versions", {"version": "1970-01-01T00:00:05+00:00"})
+    ]
     assert announcement.publications == ()
     announcement.succeeded(context())
     assert opened.journal.history("lab").slots[-1].settled

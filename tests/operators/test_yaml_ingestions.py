@@ -129,23 +129,23 @@ def load(tmp_path: Path) -> Load:
 
 
 @pytest.fixture
-def told(load: Load, tmp_path: Path) -> Callable[..., list[str]]:
+def problems(load: Load, tmp_path: Path) -> Callable[..., list[str]]:
     """The problems of texts, each with its file's name."""
 
-    def told(*texts: str) -> list[str]:
+    def problems(*texts: str) -> list[str]:
         with pytest.raises(ConfigurationError) as caught:
             load(*texts)
         assert str(YAML_SCHEMA) in str(caught.value)
         assert isinstance(caught.value.cause, str)
         return [line.removeprefix(f"{tmp_path}/") for line in caught.value.cause.strip("\n ").split("\n  ")]
 
-    return told
+    return problems
 
 
 # --- Good files ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_least_that_a_file_says(load: Load, tmp_path: Path) -> None:
+def test_the_least_that_a_file_defines(load: Load, tmp_path: Path) -> None:
     (shop,) = load(LEAST)
     dag = DagOptions(dag_id="shop", datasets=tuple(table.urn for table in SHOP.source.tables))  # type: ignore[attr-defined]
     assert shop == YamlIngestion(tmp_path / "a.yaml", SHOP, SparkOptions(), dag)
@@ -154,7 +154,7 @@ def test_the_least_that_a_file_says(load: Load, tmp_path: Path) -> None:
     assert given == {"dag_id": "shop", "max_active_runs": 1, "tags": [], "default_args": {}}
 
 
-def test_all_that_a_file_can_say(load: Load) -> None:
+def test_all_that_a_file_can_define(load: Load) -> None:
     (shop,) = load("""\
 x-row: &row {unit_bytes: 1048576, max_units: 4, timezone: Europe/Paris}
 name: shop
@@ -300,7 +300,7 @@ dag:
         ),
     ],
 )
-def test_all_that_a_file_can_say_of_tables(load: Load, given: str, sink: Sink) -> None:
+def test_all_that_a_file_can_define_of_tables(load: Load, given: str, sink: Sink) -> None:
     (one,) = load(LEAST.replace("parquet: {target: /lake/shop}", given))
     assert one.ingestion.sink == sink  # type: ignore[union-attr]
     with DAG(**one.dag.arguments()):
@@ -308,10 +308,10 @@ def test_all_that_a_file_can_say_of_tables(load: Load, given: str, sink: Sink) -
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ("delta: {location: '/lake/{dataset}', workspace: work}", r"sink\.delta\.workspace: "),
-        ("delta: {location: '/lake/{datset}', workspace: /work}", r"sink\.delta: .*{datset} stands for nothing"),
+        ("delta: {location: '/lake/{datset}', workspace: /work}", r"sink\.delta: .*{datset} is no placeholder"),
         (
             "postgres: {conn_id: w, table: c, workspace: /work, schema_rule: change}",
             "expected 'refuse', 'add' or 'widen', found 'change'",
@@ -319,12 +319,12 @@ def test_all_that_a_file_can_say_of_tables(load: Load, given: str, sink: Sink) -
         ("postgres: {conn_id: w, table: c, workspace: /work, merge: {delta: at}}", "there is no 'keys'"),
     ],
 )
-def test_tables_that_cannot_be_are_refused_with_their_place(load: Load, given: str, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_tables_that_cannot_be_are_refused_with_their_place(load: Load, given: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         load(LEAST.replace("parquet: {target: /lake/shop}", given))
 
 
-def test_all_that_a_file_can_say_of_topics(load: Load) -> None:
+def test_all_that_a_file_can_define_of_topics(load: Load) -> None:
     text = """\
 name: clicks
 journal: sqlite:////lake/journal.db
@@ -373,14 +373,14 @@ sink:
             )
 
 
-def test_the_least_that_a_file_says_of_a_mirror(load: Load) -> None:
+def test_the_least_that_a_file_defines_of_a_mirror(load: Load) -> None:
     (photos,) = load(MIRROR + "dag: {schedule: '@daily'}\n")
     expected = Mirror("photos", "/srv/camera", "s3://photos_s3@photos/2026", "sqlite:////srv/journal.db")
     assert (photos.ingestion, photos.dag.dag_id) == (expected, "photos")
     assert set(photos.dag.arguments()["params"]) == {"datasets", "request"}, "a mirror has no ranges"
 
 
-def test_all_that_a_file_can_say_of_a_mirror(load: Load) -> None:
+def test_all_that_a_file_can_define_of_a_mirror(load: Load) -> None:
     text = (
         MIRROR.replace("s3://photos_s3@photos/2026", "/srv/photos/new")
         + """\
@@ -470,31 +470,31 @@ def test_a_dag_file_takes_mirrors_and_ingestions(load: Load) -> None:
         assert len(dag.tasks) == 6
 
 
-def test_a_wrong_mirror_is_refused_with_its_line_and_what_was_expected(told: Callable[..., list[str]]) -> None:
-    assert told(MIRROR + "existing: replace\nkeep: {letters: z}\nsink: {}\n") == [
+def test_a_wrong_mirror_is_refused_with_its_line_and_what_was_expected(problems: Callable[..., list[str]]) -> None:
+    assert problems(MIRROR + "existing: replace\nkeep: {letters: z}\nsink: {}\n") == [
         "a.yaml:6:11: existing: expected 'fail', 'update' or 'skip', found 'replace'",
         "a.yaml:8:1: sink: there is no such key. Did you mean 'links'?",
     ]
-    (keep,) = told(MIRROR + "keep: {letters: z}\n")
+    (keep,) = problems(MIRROR + "keep: {letters: z}\n")
     assert keep.startswith("a.yaml:6:7: keep: can't use Keep('z'): 'z' is none of its letters")
-    (inside,) = told(MIRROR.replace("/srv/camera", "/srv").replace("s3://photos_s3@photos/2026", "/srv/b"))
+    (inside,) = problems(MIRROR.replace("/srv/camera", "/srv").replace("s3://photos_s3@photos/2026", "/srv/b"))
     assert "it is the source '/srv' or lies in it" in inside
-    unknown = told(MIRROR.replace("kind: mirror", "kind: copy"))
+    unknown = problems(MIRROR.replace("kind: mirror", "kind: copy"))
     assert "a.yaml:1:7: kind: expected 'ingestion', 'mirror' or 'pipeline', found 'copy'" in unknown
-    (converter,) = told(MIRROR + "convert: [{gunzpi: {}}]\n")
+    (converter,) = problems(MIRROR + "convert: [{gunzpi: {}}]\n")
     assert converter.startswith("a.yaml:6:20: convert[0].gunzpi: ")
-    (password,) = told(MIRROR.replace("s3://photos_s3@", "s3://key:secret@"))
+    (password,) = problems(MIRROR.replace("s3://photos_s3@", "s3://key:secret@"))
     assert "secret" not in password.partition("it holds")[0]
 
 
-def test_a_schedule_with_data_intervals(load: Load, told: Callable[..., list[str]]) -> None:
+def test_a_schedule_with_data_intervals(load: Load, problems: Callable[..., list[str]]) -> None:
     (shop,) = load(LEAST + "dag: {schedule: {cron: '@daily', timezone: Europe/Paris}}\n")
     with DAG(**shop.dag.arguments()) as dag:
         GobblinIngestion(shop.ingestion)
     assert isinstance(dag.timetable, DatasetCronTimetable)
     assert dag.timetable.serialize() == {"expression": "0 0 * * *", "timezone": "Europe/Paris"}
-    assert told(LEAST + "dag: {schedule: {timezone: UTC}}\n") == ["a.yaml:11:17: dag.schedule: there is no 'cron'"]
-    (problem,) = told(LEAST + "dag: {schedule: {cron: '@daily', timezone: Nowhere}}\n")
+    assert problems(LEAST + "dag: {schedule: {timezone: UTC}}\n") == ["a.yaml:11:17: dag.schedule: there is no 'cron'"]
+    (problem,) = problems(LEAST + "dag: {schedule: {cron: '@daily', timezone: Nowhere}}\n")
     assert "there is no time zone 'Nowhere'" in problem
 
 
@@ -508,7 +508,7 @@ def test_the_form_offers_the_tables_that_the_file_names(load: Load) -> None:
 
 
 def test_an_authors_own_sink_by_its_kind(
-    tmp_path: Path, load: Load, told: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, load: Load, problems: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "acme_yaml.py").write_text("""\
 from dataclasses import dataclass
@@ -526,7 +526,7 @@ class Labelled(ParquetSink):
     acme = sys.modules["acme_yaml"]
     assert shop.ingestion == replace(SHOP, sink=acme.Labelled("/lake/shop", labels=("a",)), code=("acme_yaml",))
     assert wire.kind_of(shop.ingestion.sink) == "acme.labelled"
-    (problem,) = told(LEAST.replace("  parquet: {target: /lake/shop}\n", sink.replace("labels:", "label:")))
+    (problem,) = problems(LEAST.replace("  parquet: {target: /lake/shop}\n", sink.replace("labels:", "label:")))
     assert problem.startswith(
         "a.yaml:10:18: sink.acme.labelled: it can't be used: expected fields of Labelled and not ['label']"
     )
@@ -677,7 +677,7 @@ def options_of(hint: Any) -> tuple[Any, ...]:
 
 
 def json_types(hint: Any) -> set[str]:
-    """What JSON has for a type hint."""
+    """The JSON types of a type hint."""
     found = set()
     for option in options_of(hint):
         origin = get_origin(option)
@@ -716,10 +716,10 @@ def test_the_schema_has_the_fields_of_the_dataclass(cls: type[Any]) -> None:
 
 def expect_type(cls: type[Any], name: str, hint: Any, schema: Mapping[str, Any]) -> None:
     types_ = schema.get("type", "string")
-    said = {types_} if isinstance(types_, str) else {*types_}
+    described = {types_} if isinstance(types_, str) else {*types_}
     dropped = {"number"} if (cls.__name__, name) in FLOAT_MEANS_SECONDS else set()
     expected = json_types(hint) - dropped | ({"integer"} if dropped else set())
-    assert said == expected, name
+    assert described == expected, name
     for option in options_of(hint):
         if isinstance(option, type) and issubclass(option, Enum) and datetime not in options_of(hint):
             assert schema.get("then", schema)["enum"] == [member.value for member in option]
@@ -877,32 +877,32 @@ def changed(old: str, new: str) -> str:
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line_and_what_was_expected(
-    told: Callable[..., list[str]], text: str, problem: str
+    problems: Callable[..., list[str]], text: str, problem: str
 ) -> None:
-    (found,) = told(text)
+    (found,) = problems(text)
     assert re.fullmatch("a.yaml:" + ".*".join(map(re.escape, problem.split("…"))), found), found
 
 
-def test_all_that_is_wrong_is_told_at_once_but_no_more_than_ten_things(told: Callable[..., list[str]]) -> None:
+def test_all_that_is_wrong_is_reported_at_once_but_no_more_than_ten_things(problems: Callable[..., list[str]]) -> None:
     three = LEAST.replace("append_only", "append").replace("/lake/shop", "[]") + "attempts: none\n"
-    assert [line.split(": ")[0] for line in told(three)] == ["a.yaml:7:31", "a.yaml:10:21", "a.yaml:11:11"]
+    assert [line.split(": ")[0] for line in problems(three)] == ["a.yaml:7:31", "a.yaml:10:21", "a.yaml:11:11"]
     refused = LEAST.replace(", delta: updated_at", "").replace("kind: snapshot_only", "kind: append_only")
-    assert [line.split(": ")[0] for line in told(refused + "retention: {days: 1e300}\n")] == [
+    assert [line.split(": ")[0] for line in problems(refused + "retention: {days: 1e300}\n")] == [
         "a.yaml:7:9",
         "a.yaml:8:9",
         "a.yaml:11:12",
     ]
     many = LEAST + "".join(f"unknown_{n}: 1\n" for n in range(7))
-    found = told(many, many)
+    found = problems(many, many)
     assert [line.partition(":")[0] for line in found[:-1]] == ["a.yaml"] * 7 + ["b.yaml"] * 3
     assert found[-1] == "and 4 more"
 
 
-def test_two_files_with_one_name(told: Callable[..., list[str]], load: Load, tmp_path: Path) -> None:
-    found = told(LEAST, LEAST + "dag: {dag_id: other}")
+def test_two_files_with_one_name(problems: Callable[..., list[str]], load: Load, tmp_path: Path) -> None:
+    found = problems(LEAST, LEAST + "dag: {dag_id: other}")
     a = tmp_path / "a.yaml"
     assert found == [f"b.yaml:1:7: name: the ingestion 'shop' is in {a}:1 already; give one of them another name"]
-    found = told(LEAST, LEAST.replace("name: shop", "name: other") + "dag: {dag_id: shop}")
+    found = problems(LEAST, LEAST.replace("name: shop", "name: other") + "dag: {dag_id: shop}")
     assert found == [f"b.yaml:11:15: dag.dag_id: the DAG 'shop' is in {a}:1 already; give one of them another name"]
 
 
@@ -927,8 +927,8 @@ def test_two_files_with_one_name(told: Callable[..., list[str]], load: Load, tmp
         (LEAST + "attempts: 'http://ann:hunter2@host'", "11:11: attempts"),
     ],
 )
-def test_a_password_is_refused_and_not_shown(told: Callable[..., list[str]], text: str, where: str) -> None:
-    (found,) = told(text)
+def test_a_password_is_refused_and_not_shown(problems: Callable[..., list[str]], text: str, where: str) -> None:
+    (found,) = problems(text)
     assert found.startswith(f"a.yaml:{where}: ")
     assert "password" in found.lower() or "keys belong into the Airflow connection" in found or "given before" in found
     assert "hunter2" not in found
@@ -942,37 +942,37 @@ def test_a_long_text_is_searched_for_passwords_at_once(load: Load, text: str) ->
     assert process_time() - began < 10
 
 
-def test_a_file_is_read_up_to_its_limit_only(told: Callable[..., list[str]]) -> None:
-    assert told(LEAST + "#" * (4 << 20)) == ["a.yaml:1:1: it is larger than 4 MiB; make several files of it"]
+def test_a_file_is_read_up_to_its_limit_only(problems: Callable[..., list[str]]) -> None:
+    assert problems(LEAST + "#" * (4 << 20)) == ["a.yaml:1:1: it is larger than 4 MiB; make several files of it"]
 
 
 @pytest.mark.parametrize(
     "conf", [{"spark.hadoop.fs.s3a.secret.key": "hunter2"}, {"spark.x": "jdbc:postgresql://h/d?password=hunter2"}]
 )
 def test_a_secret_among_the_settings_of_spark_is_refused_and_not_shown(conf: dict[str, str]) -> None:
-    told = r"can't use the Spark setting 'spark\..*it holds a secret"
-    with pytest.raises(ConfigurationError, match=told) as caught:
+    expected = r"can't use the Spark setting 'spark\..*it holds a secret"
+    with pytest.raises(ConfigurationError, match=expected) as caught:
         SparkOptions(conf=conf)
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=expected):
         ExtractOperator(task_id="extract", job=SHOP, pack={}, conf=conf)
 
 
-def test_a_setting_that_says_where_a_secret_is_is_taken() -> None:
+def test_a_setting_that_names_the_place_of_a_secret_is_taken() -> None:
     SparkOptions(conf={"spark.authenticate.secret.file": "/run/secret", "spark.hadoop.fs.s3a.secret.key": "${env.KEY}"})
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "expected"),
     [
         ("*.yml", "no file in '{}' matches"),
         ("/tmp/*.yaml", "Give a pattern of relative paths"),
         ("", "Give a pattern of"),
     ],
 )
-def test_a_pattern_that_finds_nothing(load: Load, tmp_path: Path, pattern: str, told: str) -> None:
+def test_a_pattern_that_finds_nothing(load: Load, tmp_path: Path, pattern: str, expected: str) -> None:
     load(LEAST)
-    with pytest.raises(ConfigurationError, match=re.escape(told.format(tmp_path))):
+    with pytest.raises(ConfigurationError, match=re.escape(expected.format(tmp_path))):
         load_ingestions(pattern, relative_to=tmp_path)
 
 
@@ -1001,7 +1001,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     odd=ODD,
     add=st.sampled_from([None, *DEFINITIONS["SqlTable"]["properties"]]),
 )
-def test_any_odd_value_is_fine_or_told_with_its_place(
+def test_any_odd_value_is_fine_or_reported_with_its_place(
     where: tuple[Any, ...], odd: Any, add: str | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     document = json.loads(json.dumps({"": WHOLE}))
@@ -1018,8 +1018,8 @@ def test_any_odd_value_is_fine_or_told_with_its_place(
     try:
         (loaded,) = load_ingestions("*.yaml", relative_to=folder)
     except ConfigurationError as error:
-        told = re.match(rf"\n  {re.escape(str(folder))}/a\.yaml:\d+:\d+: .", str(error.cause))
-        assert told
+        placed = re.match(rf"\n  {re.escape(str(folder))}/a\.yaml:\d+:\d+: .", str(error.cause))
+        assert placed
     else:
         assert [*_validator().iter_errors(document[""])] == []
         with DAG(**loaded.dag.arguments()):
@@ -1065,8 +1065,8 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     (tmp_path / "ingestions" / "shop.yaml").write_text(wrong)
     with pytest.raises(ConfigurationError) as caught:
         load_ingestions("ingestions/*.yaml", relative_to=tmp_path)
-    told = str(caught.value).replace(str(tmp_path), "/dags").replace(str(YAML_SCHEMA), "….schema.json")
-    assert told == blocks["told"].rstrip("\n")
+    message = str(caught.value).replace(str(tmp_path), "/dags").replace(str(YAML_SCHEMA), "….schema.json")
+    assert message == blocks["refused"].rstrip("\n")
 
     (line,) = blocks["schema"].splitlines()
     program = re.fullmatch(r'\$ python -c "(.*)"', line)

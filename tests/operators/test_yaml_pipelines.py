@@ -203,9 +203,9 @@ def test_a_wrong_file_is_refused_with_its_line_and_what_was_expected(
 ) -> None:
     text = without_optional(FLIGHTS)
     assert old in text
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as caught:
         load(text.replace(old, new, 1))
-    first = str(told.value.cause).strip().partition("\n")[0].partition("a.yaml:")[2]
+    first = str(caught.value.cause).strip().partition("\n")[0].partition("a.yaml:")[2]
     assert re.fullmatch(".*".join(map(re.escape, problem.split("…"))), first), first
 
 
@@ -224,9 +224,9 @@ def test_two_files_with_one_job(tmp_path: Path) -> None:
     text = without_optional(FLIGHTS)
     (tmp_path / "a.yaml").write_text(text)
     (tmp_path / "b.yaml").write_text(text.replace("name: flights", "name: other"))
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as caught:
         load_pipelines("*.yaml", relative_to=tmp_path)
-    assert f"b.yaml:7:11: jobs[0].name: the job 'raw' is in {tmp_path}/a.yaml:7 already" in str(told.value)
+    assert f"b.yaml:7:11: jobs[0].name: the job 'raw' is in {tmp_path}/a.yaml:7 already" in str(caught.value)
 
 
 def test_the_page(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an intruder, a script gone wild or a journal that hangs can do to the API server: nothing that others notice."""
+"""An intruder, a script gone wild or a journal that hangs can do nothing to the API server that others notice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.plugins.test_access import AT, Form, ask, records, send
 
 BIG = 47 << 20
 A_FORM = {"content-type": "application/x-www-form-urlencoded"}
-"""As browsers send it: whatever reads forms would read it."""
+"""As browsers send it: anything that reads forms would read it."""
 LOOKS = 45
 """More than Starlette has threads, which all of Airflow's own routes share."""
 PATIENCE = 8.0

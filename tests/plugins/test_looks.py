@@ -86,7 +86,9 @@ KINDS = {"text", "border", "placeholder", "drawing", "legend", "edge"}
         pytest.param(False, True, 1, id="light-in Airflow", marks=pytest.mark.soak),
     ],
 )
-def test_everything_can_be_told_from_what_is_behind_it(browse: Browse, dark: bool, framed: bool, share: int) -> None:
+def test_everything_can_be_distinguished_from_what_is_behind_it(
+    browse: Browse, dark: bool, framed: bool, share: int
+) -> None:
     page = browse("ann", dark=dark)
     faint: dict[str, str] = {}
     kinds = set()
@@ -128,7 +130,7 @@ def failing(site: Site) -> Lab:
     return lab
 
 
-def test_the_same_error_is_told_once(browse: Browse, failing: Lab) -> None:
+def test_the_same_error_is_shown_once(browse: Browse, failing: Lab) -> None:
     notes = [note for note in failing.journal.notes("clay", 1) if note.says is NoteKind.FAILED]
     assert (len(notes), len({note.detail for note in notes})) == (3, 1)
     page = browse("ann")
@@ -147,7 +149,7 @@ def test_a_quarantined_slot_is_so_in_the_history(browse: Browse) -> None:
             expect(slots.nth(number).locator("td").nth(2)).to_have_text(state)
 
 
-def test_a_paused_dataset_says_who_paused_it_and_why(browse: Browse) -> None:
+def test_a_paused_dataset_shows_who_paused_it_and_why(browse: Browse) -> None:
     page = browse("vera")
     visit(page, "datasets")
     for urn, states in (("countries", "paused"), ("prices", "pending paused")):
@@ -167,7 +169,7 @@ def test_the_figures_of_drawings_are_text_too(browse: Browse) -> None:
     expect(page.locator(".ranges")).to_contain_text("covered: [0, 39)")
 
 
-def test_counts_that_fail_say_why(browse: Browse) -> None:
+def test_counts_that_fail_show_why(browse: Browse) -> None:
     page = browse("ann")
     visit(page, "")
     expect(page.locator("tr", has_text="garden")).to_contain_text("there is none")

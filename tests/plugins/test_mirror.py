@@ -13,7 +13,7 @@ AT = {"dag_id": "gallery", "ingestion": "photos"}
 OF_ROWS = re.compile(r"watermark|range|row|coverage|position|lag", re.IGNORECASE)
 
 
-def test_a_list_of_file_sets_tells_what_was_done_last(browse: Browse) -> None:
+def test_a_list_of_file_sets_shows_what_was_done_last(browse: Browse) -> None:
     page = visit(browse("ann"), "datasets", **AT)
     expect(page.locator(".list tbody tr")).to_have_count(3)
     look(page, "mirror-datasets")
@@ -25,7 +25,7 @@ def test_a_list_of_file_sets_tells_what_was_done_last(browse: Browse) -> None:
     assert not OF_ROWS.search(page.locator("main, body").first.inner_text())
 
 
-def test_a_run_that_copies_tells_how_far_it_is(browse: Browse) -> None:
+def test_a_run_that_copies_shows_how_far_it_is(browse: Browse) -> None:
     page = visit(browse("ann"), "datasets", **AT)
     card = page.locator(".card")
     expect(card).to_have_count(1)
@@ -43,12 +43,12 @@ def test_a_file_set_has_its_files_and_its_history(browse: Browse, name: str) -> 
     text = page.locator("body").inner_text()
     assert not OF_ROWS.search(text), text
     assert page.get_by_role("link", name="Verify").count() == 0, "the command compares it with its source"
-    told = {
+    expected = {
         "album": ("Copied last", "2 files, 8 B", "Deleted last"),
         "kept": ("It is paused", "its camera is away"),
         "late": ("Slot 2 is pending", "A commit of 2 files, 8 B, 1 of them in place of others", "outcome"),
     }
-    for words in told[name]:
+    for words in expected[name]:
         assert words in text
 
 

@@ -90,7 +90,7 @@ def test_a_theme_that_is_chosen_in_airflow_counts_at_once(browse: Browse) -> Non
     page.frames[1].wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
 
 
-def test_a_list_tells_of_each_dataset(browse: Browse) -> None:
+def test_a_list_shows_each_dataset(browse: Browse) -> None:
     page = visit(browse("vera"), "datasets")
     expect(page.locator(".list tbody tr")).to_have_count(6)
     rows = {line.split("\t")[0].strip(): line for line in page.locator(".list tbody tr").all_inner_texts()}
@@ -160,7 +160,7 @@ def test_a_urn_is_text_and_nothing_else(browse: Browse) -> None:
     assert page.title() == f"Verified {EVIL}"
 
 
-def test_a_dataset_tells_its_history_and_its_coverage(browse: Browse) -> None:
+def test_a_dataset_shows_its_history_and_its_coverage(browse: Browse) -> None:
     page = visit(browse("vera"), "dataset", urn="orders")
     expect(page.locator("dl")).to_contain_text("39")
     assert column(page, 1) == [str(slot) for slot in range(13, 0, -1)]
@@ -178,7 +178,7 @@ def test_dead_letters_are_counted_beside_the_rows_of_their_slot(browse: Browse) 
     assert column(page, 8) == ["3\n3 dead letters"]
 
 
-def test_a_quarantined_dataset_tells_why(browse: Browse) -> None:
+def test_a_quarantined_dataset_shows_why(browse: Browse) -> None:
     page = visit(browse("vera"), "dataset", urn="stock")
     expect(page.get_by_role("heading", name="Slot 1 is quarantined")).to_be_visible()
     expect(page.locator(".failures")).to_contain_text("neither it nor its staged file")
@@ -195,7 +195,7 @@ def test_a_dataset_that_cannot_be_read_stops_no_other(browse: Browse) -> None:
     expect(visit(page, "dataset", dag_id="vault", urn="torn").get_by_role("alert")).to_contain_text("can't read")
 
 
-def test_an_ingestion_that_never_ran_says_so(browse: Browse) -> None:
+def test_an_ingestion_that_never_ran_is_shown_as_such(browse: Browse) -> None:
     page = visit(browse("ann"), "datasets", dag_id="garden")
     expect(page.get_by_role("alert")).to_contain_text("It is made by the first run")
 
@@ -223,7 +223,7 @@ def test_a_link_of_a_task_leads_into_airflow_s_ui(browse: Browse) -> None:
     page.wait_for_url("**/dags")
 
 
-def test_what_can_t_be_is_said(browse: Browse) -> None:
+def test_what_can_t_be_is_reported(browse: Browse) -> None:
     page = browse("ann")
     expect(visit(page, "dataset", urn="order").get_by_role("alert")).to_contain_text("Did you mean 'orders'")
     expect(visit(page, "dataset", dag_id="vautl").get_by_role("alert")).to_contain_text("Forbidden")
@@ -286,8 +286,8 @@ def test_a_rewind(site: Site, browse: Browse) -> None:
     page = visit(browse("ann"), "dataset", dag_id="forge", urn="paper")
     page.get_by_label("Rewind to").fill("5")
     page.get_by_role("button", name="Rewind").click()
-    told = page.locator("dl")
-    expect(told).to_contain_text("[4, 10)")
+    details = page.locator("dl")
+    expect(details).to_contain_text("[4, 10)")
     act(page, "Rewind", "amounts were wrong")
     history = site.journal("forge").history("paper")
     decision = history.slots[-1].decision
@@ -328,7 +328,7 @@ def test_units_that_were_not_published_are_listed_with_what_went_wrong(site: Sit
     assert listed.all_inner_texts()[1] == lab.journal.history("nail").state.previous_units[1].why
 
 
-def test_a_dataset_in_a_table_tells_the_version_that_each_slot_left_and_opens_no_table(
+def test_a_dataset_in_a_table_shows_the_version_that_each_slot_left_and_opens_no_table(
     site: Site, browse: Browse
 ) -> None:
     table = Table("anvil", ExtractKind.APPEND_ONLY, 10)

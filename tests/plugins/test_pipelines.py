@@ -78,7 +78,7 @@ def test_what_the_user_may_not_look_at_is_named_only(diamond: Diamond) -> None:
     }
 
 
-def test_a_journal_that_cannot_be_read_is_told_beside_the_others(diamond: Diamond) -> None:
+def test_a_journal_that_cannot_be_read_is_reported_beside_the_others(diamond: Diamond) -> None:
     journal = Journal.open(diamond.journal, "one", write=True)
     (key,) = (key for key in journal.store.list("one/") if "/o/" in key)
     journal.store.delete(key)

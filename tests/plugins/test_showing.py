@@ -110,7 +110,7 @@ class Long:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [
         (LongWatermark(4711), "4711"),
         (TimestampWatermark(NOW + timedelta(microseconds=1)), "2026-03-01 12:00:00 UTC"),
@@ -118,23 +118,23 @@ class Long:
         (None, ""),
     ],
 )
-def test_a_position_is_told_in_few_words(value: Watermark | None, said: str) -> None:
-    assert brief(value) == said
+def test_a_position_is_shown_in_few_words(value: Watermark | None, expected: str) -> None:
+    assert brief(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (3600, "1 h"), (90061, "1 d 1 h"), (86400 * 400, "400 d")],
 )
-def test_a_time_span_is_told_by_its_largest_units(seconds: int, said: str) -> None:
-    assert short(timedelta(seconds=seconds)) == said
+def test_a_time_span_is_shown_by_its_largest_units(seconds: int, expected: str) -> None:
+    assert short(timedelta(seconds=seconds)) == expected
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (123_456, "123.5 kB"), (10**18, "1000.0 PB")]
+    ("number", "expected"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (123_456, "123.5 kB"), (10**18, "1000.0 PB")]
 )
-def test_bytes_are_told_in_a_unit_that_fits(number: int, said: str) -> None:
-    assert size(number) == said
+def test_bytes_are_shown_in_a_unit_that_fits(number: int, expected: str) -> None:
+    assert size(number) == expected
 
 
 def test_things_are_counted() -> None:

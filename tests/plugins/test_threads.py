@@ -78,13 +78,13 @@ def test_what_failed_is_not_asked_again_for_a_while(monkeypatch: pytest.MonkeyPa
         raise StoreError(operation="open", subject="a store", cause="it is down", hint="Start it.")
 
     async def look() -> list[str]:
-        threads, told = Threads(each=2, most=4, seconds=30, remembered=60), []
+        threads, errors = Threads(each=2, most=4, seconds=30, remembered=60), []
         for clock.now in (0.0, 59.5, 61.0):
             with pytest.raises(StoreError) as failed:
                 await threads.run("one", "one", fail)
-            told.append(str(failed.value))
+            errors.append(str(failed.value))
         assert await threads.run("other", "another", lambda: 1) == 1
-        return told
+        return errors
 
     first, second, third = run(look())
     assert first == third == "can't open a store: it is down. Start it."
@@ -127,7 +127,7 @@ def test_what_is_wrong_in_a_journal_is_no_failure_of_it() -> None:
 
 
 def test_a_form_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sends nothing would hold up what waits for the form, for good."""
+    """A client that sends nothing would hold up what waits for the form, for good."""
     monkeypatch.setattr(page_app, "_FORM_SECONDS", 0.1)
 
     async def nothing() -> Message:

@@ -19,12 +19,12 @@ from pathlib import Path
 from airflow_gobblin.workspace.staging import MARKS, ROOT
 from tests.faults import Call, Faults
 from tests.protocol.matrix import SOURCES, Start, carry_out, look, recover, second_run
-from tests.protocol.processes import Tell, in_fresh_process
+from tests.protocol.processes import Send, in_fresh_process
 from tests.protocol.world import Place, Run, World
 
 
 class Instead(StrEnum):
-    """What takes the target's place."""
+    """The replacement of a target."""
 
     EMPTY = "an empty folder"
     """It was emptied, or isn't mounted, or isn't shared with this host."""
@@ -49,12 +49,12 @@ class Absence:
         place = start.place.copy(folder)
         target = _Target(place, start.place.folder / "target", self.instead)
         try:
-            (run,) = in_fresh_process(lambda tell: self._go(place, target, tell))
+            (run,) = in_fresh_process(lambda send: self._go(place, target, send))
             in_fresh_process(lambda _: _run_without(place, target))
             target.come_back()
             retried = run if self.at % 2 == 0 else None
 
-            def work(tell: Tell) -> None:
+            def work(send: Send) -> None:
                 look(World(place), start, SOURCES[:2])
                 recover(World(place), start, retried, self.at)
 
@@ -63,7 +63,7 @@ class Absence:
             place.remove()
         return True
 
-    def _go(self, place: Place, target: _Target, tell: Tell) -> None:
+    def _go(self, place: Place, target: _Target, send: Send) -> None:
         """The second run, during which the target goes."""
         seen: list[Call] = []
 
@@ -78,7 +78,7 @@ class Absence:
         if self.call is None:
             target.go()
         assert target.gone, f"there was no call {self.at}"
-        tell(run)
+        send(run)
 
 
 class _Target:
@@ -114,7 +114,7 @@ class _Target:
         """Nothing was published to the replacement, and nothing removed from it."""
         before = _published(self._older) if self._instead is Instead.ANOTHER else {}
         now = _published(self._there)
-        assert now == before, f"what stands where the target was has changed: {sorted(before.items() ^ now.items())}"
+        assert now == before, f"the replacement of the target has changed: {sorted(before.items() ^ now.items())}"
 
 
 def _published(target: Path) -> dict[str, bytes]:

@@ -24,7 +24,7 @@ ACTS = "acts"
 
 
 class Fences(StrEnum):
-    """How a ticket is fenced. A mark tells it from a ticket that is lost, a removal doesn't."""
+    """How a ticket is fenced. A mark distinguishes it from a ticket that is lost, a removal doesn't."""
 
     MARK = "mark"
     REMOVAL = "removal"

@@ -1,7 +1,7 @@
 """Attempts that hand over to one another at any call of a store or of the file system, and the determinism that this needs.
 
 An attempt is a greenlet: it runs until its rules let another one go on. So one thread plays many processes, in any
-order, and what happens follows from that order alone.
+order, and that order alone determines what happens.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _running: WeakKeyDictionary[greenlet, Attempt] = WeakKeyDictionary()
 
 
 class Rules(Protocol):
-    """What happens to the calls of attempts."""
+    """Decide what happens to the calls of attempts."""
 
     def before(self, attempt: Attempt, call: Call) -> Fault | None:
         """A call is about to be made: the attempt may pause here. :return: what goes wrong with it."""

@@ -1,4 +1,4 @@
-"""What the proofs share."""
+"""Fixtures that the proofs share."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ from tests.faults import Call, Disk, Effect, Fault, FaultyFiles, FaultyStore, St
 from tests.memory_disk import MemoryMedium, Onlooker
 from tests.protocol.acts import Fences
 from tests.protocol.attempts import Attempt, deterministic
-from tests.protocol.mutants import mutated, standing
+from tests.protocol.mutants import active, mutated
 from tests.protocol.rows import EvenRows, FailingRows, RefusedRow, RowSource, Table, stage_rows
 from tests.protocol.world import NAME, Look, Process, every_slot
 
@@ -233,7 +233,7 @@ class History:
         """Whether somebody is waiting for a moment to interfere."""
         self.barred: set[str] = set()
         self.empty = MemoryFiles()
-        """What processes see if the target isn't mounted."""
+        """The files that processes see if the target isn't mounted."""
         self.away = False
         """Whether it isn't mounted for any attempt that begins."""
         self.look.plant(self.urns)
@@ -243,7 +243,7 @@ class History:
         self.finished: set[str] = set()
         """The tokens whose slots have an outcome."""
         self.late: dict[tuple[Attempt, str], set[str]] = {}
-        """What an attempt was about to publish of a token after that."""
+        """The files of a token that an attempt was about to publish after that."""
         self.records: dict[str, bytes] = {}
         self.coverage: dict[str, Any] = {}
 
@@ -325,7 +325,7 @@ class History:
     def urns(self) -> list[str]:
         return [t.urn for t in self.sources[-1].tables]
 
-    # What happens
+    # Events
 
     def run_wild(self) -> None:
         """Until the peace."""
@@ -478,7 +478,7 @@ class History:
             self.attempts_ended()
 
     def lose_power(self) -> None:
-        """Let everything die. What isn't durable goes, or a part of it, or nothing, if that was long ago."""
+        """Let everything die. All that isn't durable goes, or a part of it, or nothing, if that was long ago."""
         self.note("everything dies")
         self.happened["power lost"] += 1
         for attempt in self.attempts:
@@ -534,7 +534,7 @@ class History:
                 person.drop(urn, "for the test", delete_files=True)
 
     def expect_taken(self, urn: str, action: Action, reason: str) -> None:
-        """What a person was told is done took a slot: so whoever decides later has read it."""
+        """An act that a person was told is done took a slot: so every later decision has read it."""
         slots = every_slot(self.look.journal.history(urn))
         taken = any((slot.decision.action, slot.decision.reason) == (action, reason) for slot in slots)
         assert taken, f"{urn}: a person was told of a {action}, and it took no slot"
@@ -832,11 +832,11 @@ class History:
         left = self.look.leftovers()
         assert not left, f"staging is left over: {left}"
         shadowed = [path for path in self.empty.walk(".") if not path.startswith(f"{ROOT}/")]
-        assert not shadowed, f"where the target wasn't mounted stands {shadowed}"
+        assert not shadowed, f"where the target wasn't mounted there is {shadowed}"
         self.check_clean()
 
     def flush_among_others(self) -> None:
-        """Without a fault a flush ends well, whoever else publishes meanwhile what it had planned."""
+        """Without a fault a flush ends well, even if others publish meanwhile what it had planned."""
         self.happened["flushes among others"] += 1
         for _ in range(3):
             self.grow()
@@ -883,7 +883,7 @@ class History:
         for attempt in self.attempts:
             attempt.end()
 
-    # What must hold
+    # Checks
 
     def observe(self, call: Call, do: Callable[[], T]) -> T:
         """A call, and a check of the world after every record of the journal that was written."""
@@ -925,29 +925,29 @@ class History:
                 )  # I4
             self.coverage[urn] = now
             gone = [s.decision.slot for s in history.slots if s.done and s.noted(NoteKind.CLEANED)]
-            assert not (self.retention and gone), f"{urn}: what slots {gone} retired went before its time"
+            assert not (self.retention and gone), f"{urn}: files that slots {gone} retired went before their time"
             barred = [s.decision.slot for s in history.slots if s.decision.token in self.barred]
-            # Whose listing lags behind may plan in a pause, and can't decide before its end.
+            # A process whose listing lags behind may plan in a pause, and can't decide before its end.
             assert self.stale or not barred, f"{urn}: slots {barred} were planned while it was paused"
         self.records = self.look.check_records(self.records)  # I5
 
     def check_report(self, run: DagRun, ran: RunPlan, report: DatasetReport) -> None:
-        """A run's report of a dataset is true: what its own token published is never called lost (I7, I12)."""
+        """A run's report of a dataset is true: nothing that its own token published is called lost (I7, I12)."""
         for ref in (d for p in ran.packs for d in p.datasets if d.urn == report.urn):
             history = self.look.journal.history(ref.urn)
             slot = history.by_token(ref.token)
             plan = run.plans.get(ref.token)  # none, if it was swept at once
-            told = f"{run.name} says {report}, and its slot is {slot and (slot.decision.slot, slot.outcome)}"
-            assert run.name != "flush" or report.status in ("committed", "covered", "skipped"), told
+            found = f"{run.name} reports {report}, and its slot is {slot and (slot.decision.slot, slot.outcome)}"
+            assert run.name != "flush" or report.status in ("committed", "covered", "skipped"), found
             if slot is not None and slot.done:
-                assert report.status in ("committed", "partial", "failed", "quarantined"), told
+                assert report.status in ("committed", "partial", "failed", "quarantined"), found
             if report.status in ("committed", "partial"):
                 key = ran.run_key
                 mine = (s for s in every_slot(history) if s.decision.run_key == key and s.decision.complete)
-                assert any(s.done for s in (*mine, *([slot] if slot else []))), told
+                assert any(s.done for s in (*mine, *([slot] if slot else []))), found
             if report.status == "covered" and plan is not None and plan.planned is not None:
                 taken_back = plan.generation != history.state.generation
-                assert taken_back or history.state.coverage.covers(plan.planned), f"{told}; {plan.planned} is open"
+                assert taken_back or history.state.coverage.covers(plan.planned), f"{found}; {plan.planned} is open"
 
     def check_clean(self) -> None:
         """After the peace nothing of an abandoned slot exists."""
@@ -956,7 +956,7 @@ class History:
                 if slot.outcome is not None and slot.outcome.state is OutcomeState.ABANDONED:
                     for step in self.look.journal.steps(slot.decision):
                         for file in step.files():
-                            assert self.files.identity(file.path) is None, f"{file.path} of an abandoned slot stands"
+                            assert self.files.identity(file.path) is None, f"{file.path} of an abandoned slot exists"
 
     def expect_whole(self) -> None:
         if self.broken is not None:
@@ -984,7 +984,7 @@ def beginning(number: int, mutants: tuple[str, ...]) -> History:
 def begin(seed: int, mix: Mix) -> History:
     if not mix.small:
         return History(f"{seed}", mix)
-    return beginning(seed % BEGINNINGS, tuple(standing)).going_on(f"{seed}", mix)
+    return beginning(seed % BEGINNINGS, tuple(active)).going_on(f"{seed}", mix)
 
 
 def play(seed: int, mix: Mix = FULL) -> History:

@@ -115,7 +115,7 @@ Work = Callable[[Any, Attempt], None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What two attempts work on, and what each of them does."""
+    """The place that two attempts work on, and what each of them does."""
 
     name: str
     place: AnyPlace
@@ -125,7 +125,7 @@ class Scenario:
 
 def scenarios() -> Iterator[Scenario]:
     """The scenarios. Each begins with two rows published, and two or more that are extracted and not yet decided."""
-    for told, files, layout in (
+    for kind, files, layout in (
         ("files", MemoryFiles(), Layout.FLAT),
         ("folders", MemoryFiles(), Layout.FOLDER_PER_UNIT),
         ("objects", MemoryObjects(), Layout.FLAT),
@@ -134,19 +134,19 @@ def scenarios() -> Iterator[Scenario]:
         plan = planned(place, "run 2", 4)
         rival = planned(place, "run 3", 6)
         mine, other = committing(plan, 4), committing(rival, 6)
-        yield Scenario(f"one plan, twice ({told})", place, (mine, mine))
-        yield Scenario(f"two plans that compete ({told})", place, (mine, other))
+        yield Scenario(f"one plan, twice ({kind})", place, (mine, mine))
+        yield Scenario(f"two plans that compete ({kind})", place, (mine, other))
         decided = place.copy()
         decide(decided, plan, 4)
-        yield Scenario(f"execute against abandon ({told})", decided, (mine, abandon))
-        yield Scenario(f"execute against finish of a rival ({told})", decided, (mine, finishing(rival, 6)))
-        yield Scenario(f"commit against rewind ({told})", place, (mine, rewind))
-        if told == "files":  # a pause touches none
+        yield Scenario(f"execute against abandon ({kind})", decided, (mine, abandon))
+        yield Scenario(f"execute against finish of a rival ({kind})", decided, (mine, finishing(rival, 6)))
+        yield Scenario(f"commit against rewind ({kind})", place, (mine, rewind))
+        if kind == "files":  # a pause touches none
             yield Scenario("commit against pause", place, (mine, pause))
             yield Scenario("execute against pause, and then a rival", decided, (other, pause))
             yield Scenario("pause against pause", decided, (pause, pause))
             yield Scenario("commit against resume", paused(place), (mine, resume))
-        yield Scenario(f"execute against abandon, runs and trimming ({told})", decided, (mine, abandon_and_trim), FEW)
+        yield Scenario(f"execute against abandon, runs and trimming ({kind})", decided, (mine, abandon_and_trim), FEW)
     yield from of_acts()
     yield from of_tables()
 
@@ -202,7 +202,7 @@ def decide(place: AnyPlace, plan: RunPlan, rows: int) -> None:
     write_commit_steps(place.process(rows).opened, plan, plan.packs[0])
 
 
-# What attempts do
+# The works of attempts
 
 
 def committing(plan: RunPlan, rows: int) -> Work:
@@ -212,8 +212,8 @@ def committing(plan: RunPlan, rows: int) -> Work:
         for report in execute_commit_steps(opened, plan, plan.packs[0]):
             history = place.look().journal.history(URN)
             slot = history.by_token(plan.packs[0].datasets[0].token)
-            said = report.status == "committed"
-            assert said == (slot is not None and slot.done), f"it says {report}, and its slot is {slot}"
+            committed = report.status == "committed"
+            assert committed == (slot is not None and slot.done), f"it reports {report}, and its slot is {slot}"
 
     return commit
 
@@ -484,7 +484,7 @@ def explore_part(part: int, name: str = "", parts: int = WORKERS, choose: Choose
 
 
 def first_broken(mutant: str, name: str) -> str | None:
-    """What breaks when the product has a deliberate fault. :param name: as `explore_part`.
+    """A promise that breaks when the product has a deliberate fault. :param name: as `explore_part`.
 
     :raises AssertionError: it does so without the fault, too.
     """

@@ -1,7 +1,7 @@
 """Histories of real tables with kills: runs through the whole library to Delta, Iceberg and PostgreSQL, which die or get an
 error at any call of the journal, the workspace and the table; late tasks, rewinds, replaced ranges, abandons; another ingestion
-that takes tables over, and its former owner that takes them back. After every run readers outside read all tables: what each
-of them finds are the rows that the journal of its owner says, and those that were there when it got the table.
+that takes tables over, and its former owner that takes them back. After every run readers outside read all tables: each of
+them finds the rows that a table has by the journal of its owner, and those that were there when the owner got it.
 
 Some of the runs are processes of their own, which are killed by SIGKILL.
 """
@@ -116,7 +116,7 @@ class Lake:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
 
-    # What happens
+    # Events
 
     def play(self, runs: int, real_kills: float = 0.0) -> None:
         """Play a history of some runs.
@@ -153,7 +153,7 @@ class Lake:
         """A run that dies or gets an error at some call, or doesn't."""
         at = self.chance.choice([None, self.chance.randrange(60), self.chance.randrange(160)])
         faults, request = Faults(at, self.chance.choice(_FAULTS)), self._request(urn)
-        # Whoever never had a table would have it, if there is none.
+        # An ingestion that never had a table would have it, if there is none.
         who = self.chance.choice([self.whose[urn], 0, 1]) if urn in self.inherited else self.whose[urn]
         self.runs += 1
         asked = f"{request.dag_run} of {who} {request.start or ''}"
@@ -245,10 +245,10 @@ class Lake:
         found_at = Counter(position for _, position in positions_of(live.values()))
         assert found_at == Counter(range(table.rows)), f"{self}: {urn} has {sorted(found_at)}"
 
-    # What must hold
+    # Checks
 
     def check(self) -> None:
-        """Every reader finds in every table what the journal says.
+        """Every reader finds in every table the rows of the journal.
 
         :raises AssertionError: one doesn't.
         """
@@ -321,7 +321,7 @@ class Lake:
 def run_and_die(word: str, of: Callable[[str, str], Format]) -> None:
     """Carry out a run in this process, and kill it at a call.
 
-    :param word: what `Lake._run_to_be_killed` says of it.
+    :param word: the description by `Lake._run_to_be_killed`.
     :param of: opens a format by its name and place.
     """
     name, place, folder, urn, who, rows, version, request, at = json.loads(word)

@@ -51,7 +51,7 @@ from tests.faults import POWER, Call, Disk, Effect, Fault, Faults, fsync
 from tests.protocol.acts import Fences
 from tests.protocol.attempts import TELLING_TIME, OneThread
 from tests.protocol.mutants import mutated
-from tests.protocol.processes import Tell, be_forked_often, die, in_fresh_process, share_clients
+from tests.protocol.processes import Send, be_forked_often, die, in_fresh_process, share_clients
 from tests.protocol.rows import EvenRows, RefusedRow, RowSource, Table
 from tests.protocol.world import Bucket, Look, Place, Run, World
 from tests.services import s3
@@ -142,7 +142,7 @@ class Case(Protocol[S_contra]):
 
 @dataclass(frozen=True)
 class Broken:
-    """What a fault left. :param run: it, as far as its scheduler knows. :param disk: what is not synced, if that is known."""
+    """The state after a fault. :param run: as far as its scheduler knows. :param disk: what is not synced, if that is known."""
 
     run: Run
     disk: Disk | None
@@ -168,7 +168,7 @@ class Start:
 
 
 def start_worker(folder: Path) -> None:
-    """What a process that forks those of the matrix does first."""
+    """Prepare a process that forks those of the matrix."""
     make_deterministic()
     share_clients()
     warm_up(folder)
@@ -231,11 +231,11 @@ def warm_up(folder: Path) -> None:
     s3.warm_up()
 
 
-def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, tell: Tell | None = None) -> Run:
-    """The n-th run, or the rest of it. :param tell: gets its progress after each of its stages."""
+def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, send: Send | None = None) -> Run:
+    """The n-th run, or the rest of it. :param send: gets its progress after each of its stages."""
     run = run or (second_run(world.place) if number == 2 else Run(f"run {number}"))
     source, settings = sources(world.place)[number - 1], options(world.place, number)
-    run.carry_out(lambda: world.process(source, faults, max_packs=1, **settings), tell or (lambda _: None))
+    run.carry_out(lambda: world.process(source, faults, max_packs=1, **settings), send or (lambda _: None))
     return run
 
 
@@ -257,10 +257,10 @@ def start(
     """The state that all cases start from."""
     place = Place(folder / "first", store, layout, backfill, acts, letters=letters, topics=topics)
 
-    def work(tell: Tell) -> None:
+    def work(send: Send) -> None:
         first_run(place)
         seen = World(place).look()
-        tell((seen.records(), {urn: seen.journal.state(urn).coverage for urn in URNS}))
+        send((seen.records(), {urn: seen.journal.state(urn).coverage for urn in URNS}))
 
     ((records, coverage),) = in_fresh_process(work)
     return Start(place, record_calls(place, folder / "recorded"), records, coverage)
@@ -270,11 +270,11 @@ def record_calls(base_place: Place, folder: Path, point: Point | None = None) ->
     """The calls of a second run without fault; with a `point`, those of the recovery from it."""
     place = base_place.copy(folder)
 
-    def work(tell: Tell, run: Run | None = None) -> None:
+    def work(send: Send, run: Run | None = None) -> None:
         faults = Faults()
         world = World(place)
         run_or_recover(world, faults, run)
-        tell(faults.calls)
+        send(faults.calls)
 
     try:
         run = None if point is None else fail(place, point, second_run(place)).run
@@ -309,7 +309,7 @@ def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
         # Ranges that a run was to replace stay to be replaced: they are no next run's.
         retried = run if trial.again is None and (trial.point.at % 2 == 0 or place.backfill is not None) else None
 
-        def work(tell: Tell) -> None:
+        def work(send: Send) -> None:
             look(World(place), start, seen)
             recover(World(place), start, retried, trial.point.at)
 
@@ -322,14 +322,14 @@ def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
 def fail(place: Place, point: Point, run: Run, disk: Disk | None = None) -> Broken:
     """Carry out a run with a fault. :param disk: records what is not synced of it."""
 
-    def work(tell: Tell) -> None:
-        world, faults = faulty(place, point, tell, disk)
-        carry_out(world, 2, faults, run, tell)
-        tell((faults.calls[point.at] if faults.happened else None, world.disk))
+    def work(send: Send) -> None:
+        world, faults = faulty(place, point, send, disk)
+        carry_out(world, 2, faults, run, send)
+        send((faults.calls[point.at] if faults.happened else None, world.disk))
 
-    *told, (happened, left) = in_fresh_process(work)
+    *sent, (happened, left) = in_fresh_process(work)
     expect_recorded(point, happened)
-    return Broken(told[-1] if told else run, left)
+    return Broken(sent[-1] if sent else run, left)
 
 
 def expect_recorded(point: Point, happened: Call | None) -> None:
@@ -344,19 +344,19 @@ def fail_again(place: Place, start: Start, point: Point, broken: Broken) -> bool
     the order of random tokens, so the call at the point's number may be a neighbour of the recorded one.
     :return: whether there was one."""
 
-    def work(tell: Tell) -> None:
+    def work(send: Send) -> None:
         look(World(place), start, sources(place)[:2])
-        world, faults = faulty(place, point, tell, broken.disk)
+        world, faults = faulty(place, point, send, broken.disk)
         run_or_recover(world, faults, broken.run)
-        tell((faults.calls[point.at] if faults.happened else None, world.disk))
+        send((faults.calls[point.at] if faults.happened else None, world.disk))
 
     return in_fresh_process(work)[-1][0] is not None
 
 
-def faulty(place: Place, point: Point, tell: Tell, disk: Disk | None) -> tuple[World, Faults]:
+def faulty(place: Place, point: Point, send: Send, disk: Disk | None) -> tuple[World, Faults]:
     """A process's view of the world, in which a fault will happen, and perhaps end it, or its host's power."""
     world = World(place, disk or (place.disk() if point.fault in POWER else None))
-    faults = Faults(point.at, point.fault, die=lambda: end(world, point, faults, tell))
+    faults = Faults(point.at, point.fault, die=lambda: end(world, point, faults, send))
     return world, faults
 
 
@@ -367,12 +367,12 @@ class HasDisk(Protocol):
     def disk(self) -> Disk | None: ...
 
 
-def end(world: HasDisk, point: Point, faults: Faults, tell: Tell) -> None:
+def end(world: HasDisk, point: Point, faults: Faults, send: Send) -> None:
     if point.fault in POWER:
         chance = random.Random(point.at) if point.fault is Fault.PARTIAL_POWER_LOSS else None
         assert world.disk is not None
         world.disk.lose_power(chance)
-    tell((faults.calls[point.at], world.disk))
+    send((faults.calls[point.at], world.disk))
     die()
 
 
@@ -383,7 +383,7 @@ def look(world: World, start: Start, sources: list[RowSource]) -> None:
 
 
 def recover(world: World, start: Start, run: Run | None, number: int) -> None:
-    """What Airflow does next: the run's tasks are retried, or not; then comes the next run, and everything must be right."""
+    """Do as Airflow does next: the run's tasks are retried, or not; then comes the next run, and everything must be right."""
     if run is not None:
         carry_out(world, 2, Faults(), run)
         world.look().check(sources(world.place)[:2])
@@ -403,7 +403,7 @@ def recover(world: World, start: Start, run: Run | None, number: int) -> None:
 
 
 def give_up(world: World, backfill: RunRequest) -> None:
-    """If a unit of it failed, what it was to replace stays replaceable for ever, unless its plan is given up."""
+    """If a unit of it failed, the range that it was to replace stays replaceable for ever, unless its plan is given up."""
     seen = world.look()
     for urn in backfill.datasets:
         with suppress(ConfigurationError):  # there is nothing to give up

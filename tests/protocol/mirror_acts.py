@@ -214,7 +214,7 @@ class Process:
         self.knows = 0
         """A digest of what its calls gave it since it began its step: all that matters to what it does next."""
         self.looks: dict[str, bytes | None] = {}
-        """What it last saw at the places of files, since it began its step."""
+        """The contents that it last saw at the places of files, since it began its step."""
         self.opened: tuple[int, ...] = ()
         self.error: BaseException | None = None
         self._others = getcurrent()
@@ -468,7 +468,7 @@ def check_owed(slot: Slot) -> None:
 
 
 def check_ended(slot: Slot) -> None:
-    """What holds at the moment of an outcome."""
+    """Check what holds at the moment of an outcome."""
     if slot.outcome == DONE:
         if isinstance(slot.steps[0], DeleteStep):
             if slot.files.identity(TARGET) == slot.steps[0].identity:
@@ -480,7 +480,7 @@ def check_ended(slot: Slot) -> None:
 
 
 def check_end(slot: Slot, error: BaseException | None) -> None:
-    """What holds once an executor came to its end alone, and the slot's staging was swept."""
+    """Check what holds once an executor came to its end alone, and the slot's staging was swept."""
     check_owed(slot)
     if slot.outcome is None:
         foreign = content(slot.files, TARGET) not in (NEW, OLD, None) or bool(slot.owed)
@@ -489,7 +489,7 @@ def check_end(slot: Slot, error: BaseException | None) -> None:
         if not isinstance(error, _FENCED) or not (foreign or slot.acts):
             raise BrokenPromise(f"it isn't finished: {error!r}")
         if any(path.startswith(TRASH) and content(slot.files, path) == NEW for path in slot.files.walk(STAGING)):
-            raise BrokenPromise("it isn't finished, and what was placed is in the trash")
+            raise BrokenPromise("it isn't finished, and the placed file is in the trash")
         return
     slot.files.remove_tree(STAGING)
     check_owed(slot)
@@ -507,7 +507,7 @@ def check_end(slot: Slot, error: BaseException | None) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is done at once. :param start: makes the slot. :param works: what each process does."""
+    """Works that are done at once. :param start: makes the slot. :param works: what each process does."""
 
     name: str
     start: Callable[[Files], Slot]
@@ -595,7 +595,7 @@ def _named_in_turn() -> Iterator[None]:
 
 @dataclass
 class Tally:
-    """What came of a scenario. :param states: how many different ones. :param recovered: those that were gone on from alone."""
+    """The results of a scenario. :param states: how many different ones. :param recovered: those that were gone on from alone."""
 
     orders: int = 0
     calls: int = 0
@@ -710,22 +710,22 @@ def scenarios() -> Iterator[Scenario]:
         yield Scenario(f"{name}: abandoned twice, outsider", start, (execute, abandon, abandon, _SAVES))
     for works in ((execute, execute, abandon, makes_folders), (execute, execute, makes_folders, makes_folders)):
         yield Scenario(f"at once: late folders, {len({*works})} kinds", place_at_once, works)
-    for told, start, renames in (
+    for kind, start, renames in (
         ("replace, kept", replace_and_keep, True),
         ("replace by a link, kept", _KEPT_BY_LINK, False),
     ):
-        yield Scenario(f"{told}: executors, outsider", start, (execute, execute, _SAVES), renames)
-        yield Scenario(f"{told}: executors, abandon", start, (execute, execute, abandon), renames)
-        yield Scenario(f"{told}: executor, abandon, outsider", start, (execute, abandon, _SAVES_AND_REMOVES), renames)
-        yield Scenario(f"{told}: executor, two abandons", start, (execute, abandon, abandon), renames)
+        yield Scenario(f"{kind}: executors, outsider", start, (execute, execute, _SAVES), renames)
+        yield Scenario(f"{kind}: executors, abandon", start, (execute, execute, abandon), renames)
+        yield Scenario(f"{kind}: executor, abandon, outsider", start, (execute, abandon, _SAVES_AND_REMOVES), renames)
+        yield Scenario(f"{kind}: executor, two abandons", start, (execute, abandon, abandon), renames)
     yield Scenario("delete, kept: executors, outsider", _DELETE_AND_KEEP, (execute, execute, _SAVES_TWICE))
     yield Scenario("delete, kept: executors, abandon", _DELETE_AND_KEEP, (execute, execute, abandon))
-    for told, renames in (("delete", True), ("delete by links", False)):
-        yield Scenario(f"{told}: executors, outsider", delete, (execute, execute, _SAVES_TWICE), renames)
-        yield Scenario(f"{told}: executor, abandon, outsider", delete, (execute, abandon, _SAVES_TWICE), renames)
-        yield Scenario(f"{told}: executors, abandon", delete, (execute, execute, abandon), renames)
-        yield Scenario(f"{told}: executor, two abandons", delete, (execute, abandon, abandon), renames)
-        yield Scenario(f"{told}: written to", delete, (execute, abandon, outsider(appends, saves(b"theirs"))), renames)
+    for kind, renames in (("delete", True), ("delete by links", False)):
+        yield Scenario(f"{kind}: executors, outsider", delete, (execute, execute, _SAVES_TWICE), renames)
+        yield Scenario(f"{kind}: executor, abandon, outsider", delete, (execute, abandon, _SAVES_TWICE), renames)
+        yield Scenario(f"{kind}: executors, abandon", delete, (execute, execute, abandon), renames)
+        yield Scenario(f"{kind}: executor, two abandons", delete, (execute, abandon, abandon), renames)
+        yield Scenario(f"{kind}: written to", delete, (execute, abandon, outsider(appends, saves(b"theirs"))), renames)
 
 
 # Mutants
@@ -911,7 +911,7 @@ def mutated(name: str) -> Iterator[None]:
 
 
 def first_broken(scenarios_of: str, changes: int | None = None) -> str:
-    """What breaks first in the scenarios whose names begin so; empty if nothing does.
+    """The promise that breaks first in the scenarios whose names begin so; empty if nothing does.
 
     :param changes: as of `explore`.
     """

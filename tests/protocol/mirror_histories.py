@@ -112,9 +112,9 @@ class MirrorHistory:
         """The newest slot that each plan saw, by its token."""
         self.executing = False
         self.after_abandon: dict[str, dict[str, str]] = {}
-        """What the folders of file sets held when their slot was abandoned, while it was being carried out."""
+        """The files that the folders of file sets held when their slot was abandoned, while it was being carried out."""
         self.theirs: dict[str, tuple[str, FileIdentity]] = {}
-        """What outsiders wrote: by its content, the path and the identity of the file."""
+        """The files that outsiders wrote: by the content, the path and the identity of the file."""
         self.published: set[str] = set()
         """Every content that the target had, but for what outsiders took away: a backup folder keeps it."""
         self.known: set[str] = set()
@@ -122,7 +122,7 @@ class MirrorHistory:
         for name in SETS[:2]:  # the last one comes later
             self._write(self.source / name / "first")
 
-    # what happens
+    # events
 
     def play(self, events: int = 12) -> None:
         """Play the history, and check it at every moment and at rest."""
@@ -140,9 +140,9 @@ class MirrorHistory:
         abandon_at = self.random.choice([None, self.random.randrange(80), self.random.randrange(16)])
         self.unreadable = {*self.random.sample(NAMES, self.random.choice([0, 0, 1, 2]))}
         late_at = self.random.choice([None, None, self.random.randrange(100)])
-        told = f"{self.unreadable or 'nothing'} unreadable, {fault.value if at is not None else 'no fault'} at {at}"
-        told = f"{told}, an outsider at {outsider_at}, a late decision at {late_at}"
-        self.log.append(f"run, {told}, somebody who abandons at {abandon_at}")
+        faults = f"{self.unreadable or 'nothing'} unreadable, {fault.value if at is not None else 'no fault'} at {at}"
+        faults = f"{faults}, an outsider at {outsider_at}, a late decision at {late_at}"
+        self.log.append(f"run, {faults}, somebody who abandons at {abandon_at}")
         with _Process(self, at, fault, outsider_at, abandon_at, late_at) as opened:
             self._carry_out(opened, RunRequest(f"run {len(self.log)}"))
         self.unreadable = set()
@@ -251,7 +251,7 @@ class MirrorHistory:
         path = path or self.target / self._interesting()
         for name in self.after_abandon:
             if path.is_relative_to(self.target / name):
-                return  # what it has from now on is compared
+                return  # its content from now on is compared
         self.touched.add(str(path.relative_to(self.target)))
         if path.is_file() and self.random.random() < 0.3:
             content = path.read_text()
@@ -293,7 +293,7 @@ class MirrorHistory:
             with self._process(at, self.random.choice(_FAULTS), None) as opened, suppress(GobblinError):
                 admin = Administration(opened.journal, opened.files, "ann")
                 admin.abandon(urn, "it is random")
-        # whoever is late changes nothing of a slot that is abandoned
+        # late tasks change nothing of a slot that is abandoned
         before = self._contents()
         for one in self.late:
             if all(self._is_over(one.plan, urn) for urn in (f"{name}#files" for name in SETS)):
@@ -364,7 +364,7 @@ class MirrorHistory:
         with mock.patch.object(DiskOrigin, "_open", checked):
             yield
 
-    # what holds
+    # checks
 
     def check(self, after: str) -> None:
         """Check what holds at every moment."""
@@ -403,7 +403,7 @@ class MirrorHistory:
                 self._check_staged(urn, history.pending)
 
     def _check_staged(self, urn: str, slot: Slot) -> None:
-        """Whatever a slot is to place is staged or placed, as long as nobody shut it out, or touched its place."""
+        """Every file that a slot is to place is staged or placed, as long as nobody shut it out, or touched its place."""
         notes = self._journal().notes(urn, slot.decision.slot)
         if any(note.says is NoteKind.ABANDONING for note in notes):
             return
@@ -426,9 +426,9 @@ class MirrorHistory:
                         return True
         return False
 
-    def _expect(self, holds: bool, told: str) -> None:
+    def _expect(self, holds: bool, message: str) -> None:
         if not holds:
-            raise Broken("\n".join((f"history {self.seed}: {told}", *self.log)))
+            raise Broken("\n".join((f"history {self.seed}: {message}", *self.log)))
 
     # how
 

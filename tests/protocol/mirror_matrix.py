@@ -50,7 +50,7 @@ from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import POWER, Call, Disk, Effect, Faults, FaultyFiles, FaultyStore, RealMedium, plugged_in
 from tests.protocol.matrix import Point, carrying_out, end, expect_recorded, points
 from tests.protocol.mirror_acts import on_disk_without_renames
-from tests.protocol.processes import Tell, in_fresh_process
+from tests.protocol.processes import Send, in_fresh_process
 from tests.protocol.world import Look, Run
 
 NAME = "photos"
@@ -79,14 +79,14 @@ _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
 _TIME = 1_700_000_000_123_456_789
 _DAY = 86_400_000_000_000
 _LATE = ("airflow_gobblin.copy.backups", "airflow_gobblin.copy.planning", "airflow_gobblin.copy.transfer.splitting")
-"""What a mirror imports late: here, before a process is forked."""
+"""The modules that a mirror imports late: here, before a process is forked."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a mirror's target is like.
+    """A kind of target of a mirror.
 
-    :param backup: whether what is replaced or deleted is kept. :param linked: whether it has no rename without overwriting.
+    :param backup: whether replaced and deleted files are kept. :param linked: whether it has no rename without overwriting.
     """
 
     name: str
@@ -155,9 +155,9 @@ class MirrorWorld:
     def process(self, faults: Faults) -> MirrorProcess:
         return MirrorProcess(self.place.opened(faults, self.disk))
 
-    def carry_out(self, run: Run, faults: Faults, tell: Tell = lambda _: None) -> Run:
+    def carry_out(self, run: Run, faults: Faults, send: Send = lambda _: None) -> Run:
         """A run, or the rest of it."""
-        run.carry_out(lambda: self.process(faults), tell)
+        run.carry_out(lambda: self.process(faults), send)
         return run
 
 
@@ -257,7 +257,7 @@ def _time(version: str) -> int:
     return _TIME + int(version) * _DAY
 
 
-# What holds
+# Checks
 
 
 Tree = dict[str, tuple[str, int, int]]
@@ -295,7 +295,7 @@ class MirrorLook:
         return {path: one for path, one in tree(self.place.folder / "target").items() if path != MINE}
 
     def check(self) -> None:
-        """What holds at any moment."""
+        """Check what holds at any moment."""
         protocol = self.protocol
         protocol.check_records(self.place.records)
         for path, (content, _, _) in self.target().items():
@@ -312,7 +312,7 @@ class MirrorLook:
             self._check_kept()
 
     def _check_pending(self, urn: str) -> None:
-        """Whatever an unfinished decision is to place or delete is still there, or done (I11), unless it is being abandoned."""
+        """All that an unfinished decision is to place or delete is still there, or done (I11), unless it is being abandoned."""
         pending = self.journal.history(urn).pending
         if pending is None or pending.noted(NoteKind.ABANDONING):
             return
@@ -322,7 +322,7 @@ class MirrorLook:
             assert found in (StepStatus.TODO, StepStatus.DONE), f"{step.subject} of {pending.named} is {found}"
 
     def _check_kept(self) -> None:
-        """Whatever the first run published is in the target, or kept, or on the way there."""
+        """Everything that the first run published is in the target, or kept, or on the way there."""
         found = {content for content, _, _ in tree(self.place.folder / "target", without=()).values()}
         first = {_content(path, versions[0]) for path, versions in VERSIONS.items() if versions[0] != "-"}
         assert first <= found, f"{sorted(first - found)} is neither in the target nor kept"
@@ -371,7 +371,7 @@ class MirrorLook:
 
 @dataclass(frozen=True)
 class MirrorStart:
-    """What all cases start from. :param calls: those of a second run without fault."""
+    """The state that all cases start from. :param calls: those of a second run without fault."""
 
     kind: Kind
     calls: list[Call]
@@ -383,12 +383,12 @@ def start(folder: Path, kind: Kind) -> MirrorStart:
     recorded.mkdir()
     with played(recorded, kind) as place:
 
-        def work(tell: Tell) -> None:
+        def work(send: Send) -> None:
             faults = Faults()
             run = MirrorWorld(place).carry_out(Run("run 2"), faults)
             assert not run.errors, run.errors
             place.look().check_rest()
-            tell(faults.calls)
+            send(faults.calls)
 
         (calls,) = in_fresh_process(work)
     return MirrorStart(kind, calls)
@@ -422,7 +422,7 @@ def _first_run(place: Place) -> None:
     place.look().check_rest()
 
 
-# What happens
+# Events
 
 
 class After(StrEnum):
@@ -449,7 +449,7 @@ class MirrorTrial:
         with played(folder.parent, start.kind) as place:
             run = fail(place, self.point)
 
-            def work(tell: Tell) -> None:
+            def work(send: Send) -> None:
                 place.look().check()
                 self._go_on(MirrorWorld(place), run)
                 come_to_rest(MirrorWorld(place))
@@ -479,7 +479,7 @@ class MirrorTrial:
 
 
 class Meanwhile(StrEnum):
-    """What happens while a run is paused before a call."""
+    """An event while a run is paused before a call."""
 
     ABANDONED = "everything is abandoned"
     NEXT = "the next run comes"
@@ -507,14 +507,14 @@ class MirrorPause:
         look = place.look()
         seen: list[Any] = []
 
-        def others(tell: Tell) -> None:
+        def others(send: Send) -> None:
             world = MirrorWorld(place)
             if self.meanwhile is not Meanwhile.NEXT:
                 abandon(place)
             if self.meanwhile is not Meanwhile.ABANDONED:
                 next_run(world)
             look.check()
-            tell((look.ended(), look.files()))
+            send((look.ended(), look.files()))
 
         def pause(call: Call) -> None:
             if len(faults.calls) == self.at:
@@ -534,15 +534,15 @@ class MirrorPause:
 def fail(place: Place, point: Point) -> Run:
     """Carry out the second run with a fault. :return: it, as far as its scheduler knows."""
 
-    def work(tell: Tell) -> None:
+    def work(send: Send) -> None:
         world = MirrorWorld(place, place.disk() if point.fault in POWER else None)
-        faults = Faults(point.at, point.fault, die=lambda: end(world, point, faults, tell))
-        world.carry_out(Run("run 2"), faults, tell)
-        tell((faults.calls[point.at] if faults.happened else None, None))
+        faults = Faults(point.at, point.fault, die=lambda: end(world, point, faults, send))
+        world.carry_out(Run("run 2"), faults, send)
+        send((faults.calls[point.at] if faults.happened else None, None))
 
-    *told, (happened, _) = in_fresh_process(work)
+    *sent, (happened, _) = in_fresh_process(work)
     expect_recorded(point, happened)
-    return told[-1] if told else Run("run 2")
+    return sent[-1] if sent else Run("run 2")
 
 
 def abandon(place: Place) -> None:

@@ -213,7 +213,7 @@ def executors_do_not_look_at_the_outcome() -> Iterable[Patch]:
 
 
 def a_rewind_keeps_the_generation() -> Iterable[Patch]:
-    """What was planned before a rewind may be decided after it."""
+    """A plan from before a rewind may be decided after it."""
 
     def kept(**fields: Any) -> Decision:
         rewinds = fields["action"] is Action.REWIND
@@ -455,7 +455,7 @@ def records_are_read_before_they_are_durable() -> Iterable[Patch]:
 
 
 def a_retention_is_measured_by_the_executors_clock() -> Iterable[Patch]:
-    """Retired files stay until the worker's own clock says that their time is over."""
+    """Retired files stay until their time is over by the worker's own clock."""
 
     def over(self: Cleanup, slot: Slot, retention: timedelta) -> bool:
         assert slot.outcome is not None
@@ -591,7 +591,7 @@ def a_rewind_after_the_plan_is_sealed() -> Iterable[Patch]:
 
 
 def a_rewind_voids_no_seal() -> Iterable[Patch]:
-    """What a rewind takes back doesn't count for seals."""
+    """The units that a rewind takes back don't count for seals."""
     return (Patch(SealedDataset, "intact", lambda self, state: True),)
 
 
@@ -667,7 +667,7 @@ _INTERLEAVINGS = (make for make, _ in INTERLEAVINGS_CATCH)
 _ALL = {make.__name__: make for make in (*HISTORIES_CATCH, *_INTERLEAVINGS, *_MATRIX, *TRIMMING_CATCHES)}
 
 
-standing: list[str] = []
+active: list[str] = []
 """The deliberate faults that the product has now."""
 
 
@@ -677,6 +677,6 @@ def mutated(name: str) -> Iterator[None]:
     with ExitStack() as stack:
         for patch in _ALL[name]():
             stack.enter_context(mock.patch.object(patch.owner, patch.name, patch.value))
-        standing.append(name)
-        stack.callback(standing.remove, name)
+        active.append(name)
+        stack.callback(active.remove, name)
         yield

@@ -84,7 +84,7 @@ class ObjectHistory:
             self._check_whole()
         self._rest()
 
-    # what happens
+    # events
 
     def _run(self) -> None:
         """A run, whose process may die or get an error at some call, while an outsider writes to its target."""
@@ -198,7 +198,7 @@ class ObjectHistory:
             with suppress(GobblinError):
                 task(self._opened(Faults()), plan, pack)
 
-    # what is promised
+    # promises
 
     def _check_whole(self) -> None:
         for path, content in self._objects().items():

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from airflow_gobblin.storage import filesystems
 from airflow_gobblin.storage.stores import objects
 
-Tell = Callable[[Any], None]
+Send = Callable[[Any], None]
 """Send something to the process that waits for this one."""
 
 
@@ -36,7 +36,7 @@ class Child:
     :param work: gets a function that sends something to this process.
     """
 
-    def __init__(self, work: Callable[[Tell], None]) -> None:
+    def __init__(self, work: Callable[[Send], None]) -> None:
         reading, writing = os.pipe()
         gc.collect()
         self.pid = os.fork()
@@ -87,7 +87,7 @@ class Child:
             os.close(self._pipe)
 
     def result(self, seconds: float = 600.0) -> list[Any]:
-        """What it sent until its end.
+        """The objects that it sent until its end.
 
         :raises AssertionError: it failed, with its traceback, or it didn't end. Being killed is no failure.
         """
@@ -115,12 +115,12 @@ def be_forked_often() -> None:
     gc.freeze()
 
 
-def in_fresh_process(work: Callable[[Tell], None]) -> list[Any]:
+def in_fresh_process(work: Callable[[Send], None]) -> list[Any]:
     """Do some work in a process of its own, and wait for its end. :return: what it sent. :raises AssertionError: as `Child`."""
     return Child(work).result()
 
 
-def _be_the_child(work: Callable[[Tell], None], reading: int, writing: int) -> NoReturn:
+def _be_the_child(work: Callable[[Send], None], reading: int, writing: int) -> NoReturn:
     os.close(reading)
     code = 1
     try:
@@ -139,7 +139,7 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def _loads_all(data: bytes) -> list[Any]:
-    """What was sent, without a half-sent rest."""
+    """The objects that were sent, without a half-sent rest."""
     stream, found = io.BytesIO(data), []
     while stream.tell() < len(data):
         try:

@@ -103,7 +103,7 @@ class Table:
         return f"{self.urn}/{at}{position}"
 
     def backlog(self, rows: int, at: datetime) -> Backlog:
-        """What waits, if it is a number of rows. A row is one byte for each letter that it has."""
+        """The backlog of a number of rows. A row is one byte for each letter that it has."""
         size = rows * len(f"{self.row(0)}\n")
         return Backlog(
             at, rows, size, None if self.waited is None else at - timedelta(seconds=self.waited), None, self.used

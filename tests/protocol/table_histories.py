@@ -3,9 +3,9 @@ journal, the workspace and the tables; people who abandon, rewind and replace; a
 former owner that takes them back; and what somebody else does to a table: rows that are added or deleted, compaction, expiry,
 other columns, a table that is set back or dropped, an old copy of the journal.
 
-At every moment a table has just what the journal of its owner says, in multisets, and of what somebody else did nothing is lost;
-while a table is set back or gone, nobody changes it, nor does whoever has lost it to another owner; at rest everything in the
-source is published, once.
+At every moment a table has just what it must have by the journal of its owner, in multisets, and of what somebody else did
+nothing is lost; while a table is set back or gone, nobody changes it, nor does an ingestion that has lost it to another owner; at
+rest everything in the source is published, once.
 
     $ .venv/bin/python -m tests.protocol.table_histories SEED
 
@@ -115,7 +115,7 @@ class TableHistory:
         """The source as it is now."""
         return source(self.world.urns, self.rows, self.version)
 
-    # What happens
+    # Events
 
     def play(self, events: int = 60) -> None:
         """Play the history. :raises AssertionError: a promise is broken."""
@@ -331,7 +331,7 @@ class TableHistory:
         how = self.chance.choice(["set back", "restored", "dropped"])
         if how == "set back" and state.versions[state.head].ancestors & {*state.versions}:
             table.roll_back()
-            if not self._mark_stands(urn):
+            if not self._mark_is_in_history(urn):
                 return how
             memory_table._tables[table.table] = replace(state)  # only what somebody else did since was undone
         elif how == "restored" and copies:
@@ -359,8 +359,8 @@ class TableHistory:
             Mark(number, token, False),
         )
 
-    def _mark_stands(self, urn: str) -> bool:
-        """Return whether what the mark of its owner left is in the history of a table, whatever the product says."""
+    def _mark_is_in_history(self, urn: str) -> bool:
+        """Return whether the version with the mark of its owner is in the history of a table, without asking the product."""
         state = self.world.state(urn)
         assert state is not None
         assert state.owner is not None
@@ -498,7 +498,7 @@ class TableHistory:
             pending = self._pending()
             if all(idle) and not pending:
                 break
-            for world, urn in pending:  # what it would take out was changed, or the table is another's
+            for world, urn in pending:  # the rows that it would take out were changed, or the table is another's
                 self._abandon(None, world, urn)
         self._check()
         killed = (attempt.tokens for attempt in self.attempts if attempt.error is not None)
@@ -519,20 +519,20 @@ class TableHistory:
         opened = world.opened(self.source, attempt)
         verify_recover(opened, request)
         reports = inprocess.go_on(opened, create_work_units(opened, request), NoConnections())
-        told = ", ".join(f"{urn} {report.status.value} {report.detail}" for urn, report in reports.items())
-        self.log.append(f"rest{self._whose(world)}: {told}")
+        reported = ", ".join(f"{urn} {report.status.value} {report.detail}" for urn, report in reports.items())
+        self.log.append(f"rest{self._whose(world)}: {reported}")
         found = ((urn, report) for urn, report in reports.items() if world.owns(urn))
         return all(report.status == ("committed" if urn == PLANES else "idle") for urn, report in found)
 
-    # What must hold
+    # Checks
 
     def _check(self) -> None:
         for world in self.worlds:
             world.check()
 
-    def _expect(self, holds: bool, told: str) -> None:
+    def _expect(self, holds: bool, message: str) -> None:
         if not holds:
-            raise AssertionError(told)
+            raise AssertionError(message)
 
     def _expect_whole(self) -> None:
         if self.broken is not None:
@@ -561,8 +561,8 @@ def play(seed: int) -> TableHistory:
         try:
             history.play()
         except Exception as error:
-            told = f"history {seed}: {type(error).__name__}: {error}"
-            raise Broken("\n".join((told, *history.log))) from error
+            message = f"history {seed}: {type(error).__name__}: {error}"
+            raise Broken("\n".join((message, *history.log))) from error
         return history
 
 

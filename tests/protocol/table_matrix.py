@@ -40,7 +40,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Kind:
-    """What the second run is.
+    """A kind of second run.
 
     :param request: of the run; `None`: it is a rewind.
     :param location: whether data files stay where they are staged.
@@ -95,7 +95,7 @@ class Trial:
         assert faults.happened, "the call was not reached"
         world.check()
         if self.way is Way.RETRY:
-            with suppress(GobblinError):  # what it did is refused a second time
+            with suppress(GobblinError):  # its act is refused a second time
                 second(world, start.kind)
             world.check()
         elif self.way is Way.ABANDON:

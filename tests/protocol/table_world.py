@@ -1,7 +1,7 @@
 """Datasets in tables in memory, for the proofs: a source, a sink, tables whose calls can go wrong, and what must hold of them.
 
-A table is compared with the journal and with a model: a list of rows, or a dictionary where rows are merged by key. What
-somebody else did to it counts, too.
+A table is compared with the journal and with a model: a list of rows, or a dictionary where rows are merged by key. Changes
+by somebody else count, too.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def source(urns: Iterable[str], rows: int, version: int = 0) -> ColumnRows:
 
 @dataclass(frozen=True)
 class Inherited:
-    """What a table had when a dataset took it over, or got it.
+    """The content of a table when a dataset took it over, or got it.
 
     :param live: the units of that dataset that were live then: if they leave, or are there, is in `rows`.
     :param marks: the marks of all others.
@@ -159,7 +159,7 @@ class TableWorld:
         return self.sink.table_of(Dataset(urn, Extract(KINDS[urn], "test", urn)))
 
     def state(self, urn: str) -> memory_table._State | None:
-        """What its table is; `None` if there is none."""
+        """The state of its table; `None` if there is none."""
         return memory_table._tables.get(self.table(urn).table)
 
     def opened(self, of: ColumnRows, faults: Caller | None = None, **options: object) -> OpenJob:
@@ -253,7 +253,7 @@ class TableWorld:
         for urn in self.urns:
             self.table(urn).drop()
 
-    # What somebody else does
+    # Changes by somebody else
 
     def add_theirs(self, urn: str, number: int) -> None:
         """Add a row of somebody else's."""
@@ -270,10 +270,10 @@ class TableWorld:
         """The rows of a table, as a reader gets them."""
         return Counter(map(as_row, self.table(urn).rows()))
 
-    # What must hold
+    # Checks
 
     def check(self) -> None:
-        """What holds at any moment: each table has just what the journal says, as do its marks.
+        """Check what holds at any moment: each table has just what it must have by the journal, as do its marks.
 
         :raises AssertionError: it doesn't.
         """
@@ -300,7 +300,7 @@ class TableWorld:
         expect_rows(urn, self.rows(urn), rows_since(urn, self.inherited.get(urn), live) - self.deleted[urn] + theirs)
 
     def check_complete(self, of: ColumnRows, killed: Collection[str] = ()) -> None:
-        """What holds at rest: everything in the source is published, once, and nothing is left over.
+        """Check what holds at rest: everything in the source is published, once, and nothing is left over.
 
         :param killed: tokens of which an attempt was killed or failed: after its plan was swept, nobody knows of its data files.
 
@@ -320,7 +320,7 @@ class TableWorld:
         self._check_staging(self.opened(of), killed)
 
     def _check_staging(self, opened: OpenJob, killed: Collection[str]) -> None:
-        """Only what can still be decided is staged; of data files at a table's location also what a commit named."""
+        """Only plans that can still be decided are staged; of data files at a table's location also those that a commit named."""
         plans = [plan for _, plan in opened.staging.plans() if isinstance(plan, Plan)]
         needed = {plan.token for plan in plans if can_win(plan, opened.journal.history(plan.urn))}
         left = {plan.token for plan in plans} - needed
@@ -408,11 +408,11 @@ def positions_of(units: Iterable[UnitSummary]) -> Iterator[tuple[int, int]]:
         yield from ((version, position) for position in range(unit.low.value, unit.actual_high.value))
 
 
-def expect_rows(told: str, found: Counter[Row], expected: Counter[Row]) -> None:
+def expect_rows(subject: str, found: Counter[Row], expected: Counter[Row]) -> None:
     """:raises AssertionError: two multisets differ."""
     missing, many = sorted((expected - found).elements()), sorted((found - expected).elements())
-    assert not missing, f"{told}: {missing} are missing; {many} are too many"
-    assert not many, f"{told}: {many} are too many"
+    assert not missing, f"{subject}: {missing} are missing; {many} are too many"
+    assert not many, f"{subject}: {many} are too many"
 
 
 def as_row(row: Mapping[str, object]) -> Row:

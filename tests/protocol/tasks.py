@@ -62,7 +62,7 @@ from airflow_gobblin.storage import stores
 from airflow_gobblin.storage.files import local, open_files
 from tests.faults import Faults, FaultyFiles, FaultyStore
 from tests.proofs import sampled
-from tests.protocol.processes import Child, Tell, be_forked_often, die, in_fresh_process, share, share_clients, stop
+from tests.protocol.processes import Child, Send, be_forked_often, die, in_fresh_process, share, share_clients, stop
 from tests.protocol.rows import LineSink, RowSource, Table
 from tests.protocol.world import Look
 from tests.services import s3
@@ -95,7 +95,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Attack:
-    """What happens to a task. :param stage: which one it is. :param zombie: it is stopped, and goes on later; else it is killed.
+    """An attack on a task. :param stage: which one it is. :param zombie: it is stopped, and goes on later; else it is killed.
 
     :param by_call: at one of its calls; else at some moment.
     """
@@ -135,7 +135,7 @@ class ExtractHere(ExtractOperator):
 
 
 class XCom:
-    """What tasks of a run hand over: a task instance, as far as the operators know it."""
+    """The values that tasks of a run hand over: a task instance, as far as the operators know it."""
 
     def __init__(self, pushed: dict[str, Any]) -> None:
         self.pushed = pushed
@@ -290,10 +290,10 @@ class Place:
         opened = open_job(self.ingestion)
         return Look(opened.journal, opened.files)
 
-    def _prepare(self, tell: Tell) -> None:
+    def _prepare(self, send: Send) -> None:
         self.look().plant([*self.urns])
 
-    # What other processes do
+    # Work of other processes
 
     def prelude(self, stage: str) -> DagRun:
         """A run up to a task, with something for it to do: what a former run left, or what a person took back."""
@@ -303,7 +303,7 @@ class Place:
         before = self.ingestion
         run = self.new_run()
 
-        def work(tell: Tell) -> None:
+        def work(send: Send) -> None:
             if taken_back is not None:
                 opened = open_job(before)
                 person = Administration(opened.journal, opened.files, "a tester")
@@ -311,7 +311,7 @@ class Place:
             if former is not None:
                 former.carry_out(before, until="execute_commit_steps")
             run.carry_out(self.ingestion, until=stage)
-            tell(run)
+            send(run)
 
         (found,) = in_fresh_process(work)
         assert isinstance(found, DagRun)
@@ -320,14 +320,14 @@ class Place:
 
     def go_on(self, run: DagRun) -> Child:
         """The rest of a run."""
-        return Child(lambda tell: run.carry_out(self.ingestion))
+        return Child(lambda send: run.carry_out(self.ingestion))
 
     def carry_out_last(self, *unfinished: DagRun) -> None:
         """The rest of runs, and then an undisturbed one; then everything must be right. :raises AssertionError: it isn't."""
         before = self.ingestion
         last = self.new_run()
 
-        def work(tell: Tell) -> None:
+        def work(send: Send) -> None:
             for run in unfinished:
                 run.carry_out(before)
             last.carry_out(self.ingestion)
@@ -342,7 +342,7 @@ class Place:
     def check(self) -> None:
         """Check what holds at any moment. :raises AssertionError: it doesn't."""
 
-        def work(tell: Tell) -> None:
+        def work(send: Send) -> None:
             self.look().check(self.sources)
 
         in_fresh_process(work)
@@ -350,19 +350,19 @@ class Place:
     def measured(self, run: DagRun) -> Child:
         """A process that carries out the next task of a run, and reports the run as it is then, with how many calls it made."""
 
-        def work(tell: Tell) -> None:
+        def work(send: Send) -> None:
             faults = Faults()
             with hooked(faults):
                 run.execute(self.ingestion, *run.tasks[run.done])
             run.done += 1
-            tell((run, len(faults.calls)))
+            send((run, len(faults.calls)))
 
         return Child(work)
 
     def victim(self, run: DagRun, stage: str, faults: Faults | None) -> Child:
         """A process that tries a task once, and reports how many calls it made."""
 
-        def work(tell: Tell) -> None:
+        def work(send: Send) -> None:
             position = run.position(stage)
             assert position is not None
             try:
@@ -370,7 +370,7 @@ class Place:
                     run.execute(self.ingestion, *run.tasks[position])
             except (AirflowException, GobblinError, OSError):
                 pass  # as a zombie, say
-            tell(len(faults.calls) if faults is not None else 0)
+            send(len(faults.calls) if faults is not None else 0)
 
         return Child(work)
 
@@ -380,14 +380,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Usual:
-    """What a task usually takes. :param calls: of its stores and files. :param seconds: from its start to its end."""
+    """The usual cost of a task. :param calls: of its stores and files. :param seconds: from its start to its end."""
 
     calls: int
     seconds: float
 
 
 def measure(place: Place) -> dict[str, Usual]:
-    """What each task takes, when nothing happens to it."""
+    """Measure what each task takes when nothing happens to it."""
     place.carry_out_last()
     run = place.prelude(STAGES[0])
     found = {}
@@ -496,12 +496,12 @@ def play_all(site: Site, seed: str, attacks: list[Attack]) -> Tally:
         if number % CASES_A_PLACE == 0:
             place = Place(site, f"{seed} {number}")
         kind = "SIGSTOP" if attack.zombie else "SIGKILL"
-        told = f"case {number} of {seed} at {site.name}: {kind} in {attack.stage}, by_call={attack.by_call}"
+        case = f"case {number} of {seed} at {site.name}: {kind} in {attack.stage}, by_call={attack.by_call}"
         try:
             tally.missed += play(place, attack, usual[attack.stage])
             tally.cases[site.name, attack.stage, kind] += 1
         except AssertionError as error:
-            tally.broken.append(f"{told}: {error}")
+            tally.broken.append(f"{case}: {error}")
             place = Place(site, f"{seed} {number} after")
     return tally
 

@@ -46,7 +46,7 @@ def test_every_call_with_every_fault(store: str, share: int, pool: Pool, tmp_pat
     start = pool.start(tmp_path, store)
     points = [*matrix.points(start.calls)]
     tally = pool.run(start, tmp_path, [Trial(point) for point in sampled(points, share, seed)])
-    tell(proved, store, start.calls, points, tally, chosen_by(share, seed))
+    report(proved, store, start.calls, points, tally, chosen_by(share, seed))
     expect_floor(store, start.calls, points)
     expect_whole(tally)
 
@@ -71,7 +71,7 @@ def test_every_call_of_publishing_folders(share: int, pool: Pool, tmp_path: Path
     trials = [*(Trial(p) for p in points), *(Trial(*both) for both in sorted(again, key=str))]
     tally = pool.run(start, tmp_path, sampled(trials, share, seed))
     tried = [*points, *(point for _, point in again)]
-    tell(proved, "local, folders", start.calls, tried, tally, chosen_by(share, seed))
+    report(proved, "local, folders", start.calls, tried, tally, chosen_by(share, seed))
     assert last - first >= FLOOR["folders"][0]
     assert len(points) >= FLOOR["folders"][1]
     seen = {(p.call.operation, p.fault) for p in (*points, *(point for _, point in again))}
@@ -88,7 +88,7 @@ def test_every_change_of_steps_in_all_phases(share: int, pool: Pool, tmp_path: P
     start = pool.start(tmp_path, "local", acts=Fences.MARK)
     points = matrix.from_decision_to_outcome(start.calls)
     tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
-    tell(proved, "local, all phases", start.calls, points, tally, chosen_by(share, seed))
+    report(proved, "local, all phases", start.calls, points, tally, chosen_by(share, seed))
     assert len(start.calls) >= FLOOR["phases"][0]
     assert len(points) >= FLOOR["phases"][1]
     assert {("move_folder", fault) for fault in POWER} <= {(p.call.operation, p.fault) for p in points}
@@ -107,7 +107,7 @@ def test_every_call_with_dead_letters(backfill: bool, share: int, pool: Pool, tm
     points = [*matrix.points(start.calls)]
     tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
     name = "local, dead letters" + (", a backfill" if backfill else "")
-    tell(proved, name, start.calls, points, tally, chosen_by(share, seed))
+    report(proved, name, start.calls, points, tally, chosen_by(share, seed))
     assert any(FOLDER in call.subject for call in start.calls)
     assert len(points) >= FLOOR["letters"][1]
     assert len(start.calls) >= FLOOR["letters"][0]
@@ -126,7 +126,7 @@ def test_every_call_of_a_run_of_topics(share: int, pool: Pool, tmp_path: Path, p
     assert any(is_lost(unit.properties) for unit in whole.look().journal.state(first.urn).live.values())
     points = [*matrix.points(start.calls)]
     tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
-    tell(proved, "local, topics", start.calls, points, tally, chosen_by(share, seed))
+    report(proved, "local, topics", start.calls, points, tally, chosen_by(share, seed))
     assert any(FOLDER in call.subject for call in start.calls)
     assert len(points) >= FLOOR["topics"][1]
     assert len(start.calls) >= FLOOR["topics"][0]
@@ -146,7 +146,7 @@ def test_every_call_of_a_backfill_that_replaces(
     start = pool.start(tmp_path, "local", layout, asked)
     points = [*matrix.points(start.calls)]
     tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
-    tell(proved, f"local, a backfill, {layout.value}", start.calls, points, tally, chosen_by(share, seed))
+    report(proved, f"local, a backfill, {layout.value}", start.calls, points, tally, chosen_by(share, seed))
     assert len(points) >= FLOOR["backfill"][1]
     assert len(start.calls) >= FLOOR["backfill"][0]
     expect_whole(tally)
@@ -162,7 +162,7 @@ def test_every_call_of_the_store_on_postgresql(
     points = [*matrix.points(start.calls)]
     of_the_store = [Trial(p) for p in points if p.call.place == "store"]
     tally = pool.run(start, tmp_path, sampled(of_the_store, share, seed))
-    tell(proved, "postgres", start.calls, points, tally, f"of the store's {chosen_by(share, seed)}")
+    report(proved, "postgres", start.calls, points, tally, f"of the store's {chosen_by(share, seed)}")
     expect_floor("postgres", start.calls, points)
     expect_whole(tally)
 
@@ -177,7 +177,7 @@ def test_every_call_on_s3(
     start = pool.start(tmp_path, Bucket(versitygw.access, bucket))
     points = [*matrix.points(start.calls)]
     tally = pool.run(start, tmp_path, [Trial(p) for p in sampled(points, share, seed)])
-    tell(proved, "s3", start.calls, points, tally, chosen_by(share, seed))
+    report(proved, "s3", start.calls, points, tally, chosen_by(share, seed))
     assert len(start.calls) >= FLOOR["s3"][0]
     assert len(points) >= FLOOR["s3"][1]
     seen = {(c.place, c.operation) for c in start.calls}
@@ -237,7 +237,7 @@ def test_a_target_that_is_gone(layout: Layout, share: int, pool: Pool, tmp_path:
 @pytest.mark.timeout(1200)
 @shares(10)
 def test_a_process_dies_and_then_the_power_fails(share: int, pool: Pool, tmp_path: Path, proved: Proved) -> None:
-    """What it named is not durable when others find it: they must make it so before they go on."""
+    """The name that it made is not durable when others find it: they must make it so before they go on."""
     seed = fresh_seed()
     start = pool.start(tmp_path, "local")
     trials = matrix.dying_and_then_losing_power(pool, start, tmp_path)
@@ -256,7 +256,7 @@ def spread(some: list[Point], number: int) -> list[Point]:
     return [some[n * len(some) // number] for n in range(number)]
 
 
-def tell(proved: Proved, store: str, calls: list[Call], points: list[Point], tally: Tally, chosen: str) -> None:
+def report(proved: Proved, store: str, calls: list[Call], points: list[Point], tally: Tally, chosen: str) -> None:
     """:param chosen: how the points were."""
     by_fault = Counter(p.fault.value for p in points)
     proved(

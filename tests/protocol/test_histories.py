@@ -38,7 +38,7 @@ def test_random_histories_keep_every_promise(known: int, fresh: int, mix: Mix, c
 
 
 @pytest.mark.parametrize(("seed", "options"), [(1, ()), (2, ()), (3, ("--short",)), (4, ("--short",))])
-def test_a_seed_says_everything(seed: int, options: tuple[str, ...]) -> None:
+def test_a_seed_determines_everything(seed: int, options: tuple[str, ...]) -> None:
     mix = SHORT if options else FULL
     first = play(seed, mix)
     assert play(seed, mix).digest.hexdigest() == first.digest.hexdigest()

@@ -22,7 +22,7 @@ pytestmark = [
 @pytest.mark.parametrize(("runs", "at_once", "real_kills"), some_and_whole((7, 7, 0.3), (70, 14, 0.2)))
 @one_in(3, "of")
 @pytest.mark.parametrize("of", FORMATS)
-def test_every_reader_finds_what_the_journal_says(
+def test_every_reader_finds_the_rows_of_the_journal(
     of: str, runs: int, at_once: int, real_kills: float, tmp_path: Path, proved: Proved, request: pytest.FixtureRequest
 ) -> None:
     """:param at_once: how many runs a history has. :param real_kills: the share that processes of their own carry out."""

@@ -61,7 +61,7 @@ def placing_over_whatever_is_there() -> Patch:
 
 
 def trash_that_is_thrown_away() -> Patch:
-    """What was taken by mistake is not put back."""
+    """Files that were taken by mistake are not put back."""
 
     def close(files: Files, trash: str, *rest: object) -> None:
         files.remove_tree(trash)
@@ -94,7 +94,7 @@ def file_unlinked_where_it_is() -> Patch:
 
 
 def backup_that_is_forgotten() -> Patch:
-    """What was replaced or deleted is removed, though it is to be kept."""
+    """Files that were replaced or deleted are removed, though they are to be kept."""
 
     def discard(files: Files, taken: str, backup: str) -> None:
         with suppress(FileNotFoundError):
@@ -104,12 +104,12 @@ def backup_that_is_forgotten() -> Patch:
 
 
 def fence_that_leaves_the_staged_file() -> Patch:
-    """A slot is abandoned, and who is late finds the staged file."""
+    """A slot is abandoned, and a late executor finds the staged file."""
     return Patch(PlaceStep, "fence", lambda self, context: FenceResult.HOLDS)
 
 
 def fence_that_leaves_the_staged_folder() -> Patch:
-    """A slot is abandoned, and who is late finds the staged folder."""
+    """A slot is abandoned, and a late executor finds the staged folder."""
     return Patch(PlaceFolderStep, "fence", lambda self, context: FenceResult.HOLDS)
 
 

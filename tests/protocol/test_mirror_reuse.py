@@ -1,8 +1,8 @@
 """A run that takes over what an earlier one finished: a fault at each of its calls, and an earlier task before each of them.
 
 An earlier run copied files and was never decided, or one of its files could not be read. Then a file changes, and one more comes.
-So the next run gives the earlier plan up, stores its own, and takes the finished files. Whatever happens, and whoever is late: no
-slot waits for a copy that another one took, and at rest the target is the source.
+So the next run gives the earlier plan up, stores its own, and takes the finished files. Whatever happens, and whichever task is
+late: no slot waits for a copy that another one took, and at rest the target is the source.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Place:
             execute_commit_steps(opened, self.earlier, pack)
         finish(opened, self.earlier)
 
-    def check_at_rest(self, told: object) -> None:
+    def check_at_rest(self, case: object) -> None:
         """After two runs without faults the target is the source, and nothing is left over."""
         runs = [inprocess.run(self.opened(), request=RunRequest(f"rest {number}")) for number in range(3)]
         statuses = [report.status.value for report in runs[-1].values()]
@@ -166,10 +166,10 @@ class Place:
         slots = opened.journal.history(URN).slots
         staged = [*opened.staging.tokens()]
         if statuses != ["idle"] or content(self.source) != content(self.target) or staged:
-            raise Broken(f"{told}: {statuses}, staged {staged}, {[slot.named for slot in slots]}")
+            raise Broken(f"{case}: {statuses}, staged {staged}, {[slot.named for slot in slots]}")
         done = [slot for slot in slots if slot.decision.action is Action.COMMIT]
         if not all(slot.done for slot in done):
-            raise Broken(f"{told}: not every slot is done: {[slot.named for slot in done]}")
+            raise Broken(f"{case}: not every slot is done: {[slot.named for slot in done]}")
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def calls_of_the_next_run(*, decidable: bool) -> list[Call]:
 
 
 LATE = ("decide_late", "copy_late", "decide_late and copy_late", "finish_late")
-"""What happens while the next run is at work."""
+"""The late acts while the next run is at work."""
 
 
 def fault_at(number: int, fault: Fault, *, decidable: bool) -> None:

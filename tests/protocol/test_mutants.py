@@ -57,7 +57,7 @@ def test_histories_catch_every_mutant(share: int, proved: Proved) -> None:
 
 @pytest.mark.parametrize(("make", "scenarios"), INTERLEAVINGS_CATCH)
 def test_the_scenarios_of_the_interleavings_begin_with_each_fault(make: Callable[[], object], scenarios: str) -> None:
-    """What `make proofs` plays with the fault doesn't end before it begins."""
+    """The scenarios that `make proofs` plays with the fault don't end before they begin."""
     begun: list[interleavings.Scenario] = []
 
     def none_of(found: list[interleavings.Scenario]) -> list[interleavings.Scenario]:

@@ -9,13 +9,13 @@ from threading import Timer
 
 import pytest
 
-from tests.protocol.processes import Child, Tell, stop
+from tests.protocol.processes import Child, Send, stop
 
 
 def test_a_process_that_somebody_else_stops_is_waited_for() -> None:
-    def work(tell: Tell) -> None:
+    def work(send: Send) -> None:
         time.sleep(0.3)
-        tell("done")
+        send("done")
 
     child = Child(work)
     os.kill(child.pid, signal.SIGSTOP)
@@ -26,10 +26,10 @@ def test_a_process_that_somebody_else_stops_is_waited_for() -> None:
 
 
 def test_a_process_that_stops_itself_is_seen_to_be_stopped() -> None:
-    def work(tell: Tell) -> None:
-        tell("before")
+    def work(send: Send) -> None:
+        send("before")
         stop()
-        tell("after")
+        send("after")
 
     child = Child(work)
     assert child.stopped(60)
@@ -39,7 +39,7 @@ def test_a_process_that_stops_itself_is_seen_to_be_stopped() -> None:
 
 
 def test_a_process_that_comes_to_no_end_is_killed() -> None:
-    child = Child(lambda tell: time.sleep(600))
+    child = Child(lambda send: time.sleep(600))
     with pytest.raises(AssertionError, match="came to no end"):
         child.result(0.1)
     assert child.killed

@@ -118,7 +118,7 @@ class Consumer:
 
 
 def plan_log(log: Log, state: DatasetState, request: PlanRequest) -> DatasetPlan:
-    """As `KafkaSource.plan`, in units of a few records. What is lost is named."""
+    """As `KafkaSource.plan`, in units of a few records. Lost offsets are named."""
     source = KafkaSource("kafka", (log.urn,), out_of_range=OutOfRange.EARLIEST, unit_bytes=300)
     return plan_topic(source, cast(Topic, log), state, request, NoConnections())
 

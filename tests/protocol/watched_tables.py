@@ -58,7 +58,7 @@ class WatchedTable:
 
 @contextmanager
 def watching(*formats: type[Any]) -> Iterator[None]:
-    """Let the calls of all tables of some formats be made through the faults of whoever has them open.
+    """Let the calls of all tables of some formats be made through the faults of the process that has them open.
 
     :param formats: the classes that name tables, such as `DeltaLakeTable`.
     """

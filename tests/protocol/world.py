@@ -55,7 +55,7 @@ from airflow_gobblin.storage.stores.sql import SqlStore
 from airflow_gobblin.workspace.staging import ROOT
 from tests.faults import Disk, Faults, FaultyFiles, FaultyStore, RealMedium, plugged_in
 from tests.protocol.acts import ACTS, Fences, TakeStep, is_ticket
-from tests.protocol.processes import Tell, in_fresh_process
+from tests.protocol.processes import Send, in_fresh_process
 from tests.protocol.rows import EvenRows, LineSink, RowSource, Table, dead_row, is_even
 from tests.protocol.topics import is_lost
 from tests.services.s3 import S3Access
@@ -66,11 +66,11 @@ MINE = "mine.txt"
 UNREAD = (NoteKind.ANNOUNCED.value, NoteKind.CLEANED.value)
 """The ends of the keys of notes whose content no rule rests on: their existence is enough."""
 RAISING = frozenset((Action.REWIND, Action.SET, Action.IMPORT, Action.DROP))
-"""What makes plans from before it lose (rule 10)."""
+"""The actions that make plans from before them lose (rule 10)."""
 PAUSING = frozenset((Action.PAUSE, Action.RESUME))
-"""What may follow a slot that is unfinished."""
+"""The actions that may follow a slot that is unfinished."""
 PUBLISHING = frozenset((Action.COMMIT, Action.NOOP))
-"""What runs decide."""
+"""The actions that runs decide."""
 TRIES = 3
 """How often a task that raises is tried."""
 
@@ -126,13 +126,13 @@ class Bucket:
     name: str
 
     def url(self, folder: Path, name: str) -> str:
-        """What belongs to a place, by its name there."""
+        """The URL of something that belongs to a place, by its name there."""
         return self.access.url(f"{self.name}{folder.as_posix()}/{name}")
 
     def copy(self, folder: Path, to: Path) -> None:
         """Copy what belongs to a place."""
 
-        def work(tell: Tell) -> None:
+        def work(send: Send) -> None:
             before = f"{self.name}{folder.as_posix()}"
             there = object_location(self.access.url(before))
             assert there is not None
@@ -296,11 +296,11 @@ class Run:
         return self.asked or RunRequest(self.name)
 
     def carry_out(
-        self, open_process: Callable[[], TaskProcess], tell: Callable[[Run], None] = lambda run: None
+        self, open_process: Callable[[], TaskProcess], send: Callable[[Run], None] = lambda run: None
     ) -> None:
         """All stages that are not done, each tried again, with nothing kept in memory, when it raises an error.
 
-        :param tell: called after each stage with the scheduler's knowledge then.
+        :param send: called after each stage with the scheduler's knowledge then.
         """
         process: TaskProcess | None = None
         for name, stage in self.stages():
@@ -314,7 +314,7 @@ class Run:
                 except (GobblinError, OSError) as error:
                     self.errors.append(f"{name}: {error!r}")
                     process = None
-            tell(self)
+            send(self)
 
     def stages(self) -> Iterator[tuple[str, Callable[[TaskProcess, str], None]]]:
         yield "verify_recover", lambda p, a: self._expect(verify_recover(p.opened, self.request))
@@ -367,7 +367,7 @@ class Look:
     def check(
         self, sources: list[RowSource], *, records: dict[str, bytes] | None = None, strange: Collection[str] = ()
     ) -> dict[str, Counter[str]]:
-        """At any moment: what is published is exactly what is covered, and everything else is accounted for.
+        """At any moment: exactly the covered rows are published, and everything else is accounted for.
 
         :param sources: what the source was, from the first run to the last; snapshots may show any of them.
         :param records: the journal's at an earlier moment. :param strange: foreign files in the target.
@@ -391,7 +391,7 @@ class Look:
         """After a run without faults: everything that the source has is published, and nothing is left over."""
         for urn, published in self.check(sources).items():
             table, history = sources[-1].table(urn), self.journal.history(urn)
-            if table.partitions:  # what is covered is published, or named as lost
+            if table.partitions:  # covered offsets are published, or named as lost
                 ends = tuple(table.log.end(p) for p in range(table.partitions))
                 if history.state.watermark is None and not published and table.kept_from == table.rows:
                     continue  # nothing was ever published, and the log is empty by now
@@ -403,7 +403,7 @@ class Look:
             assert history.pending is None
 
     def check_seals(self, tables: Iterable[Table]) -> int:
-        """What a seal that stands says is in, is: every row up to its version, which is a position here.
+        """Expect a valid seal to have all that it names: every row up to its version, which is a position here.
 
         :return: the number of seals.
         """

@@ -94,7 +94,7 @@ class Lake:
         return [path for path in self.files.walk(URN) if f"/{FOLDER}/" in path]
 
     def expect_sound(self) -> None:
-        """What `verify` and `audit` look at is as the journal says."""
+        """Expect `verify` and `audit` to find everything as recorded in the journal."""
         assert {one.state for one in verify(self.journal, self.files, URN)} <= {FileState.OK}
         assert [one for one in audit(self.journal, self.files) if one.level == "problem"] == []
 
@@ -150,7 +150,7 @@ def test_a_backfill_that_replaces_reads_them_again(tmp_path: Path) -> None:
     )
     assert (lake.rows, lake.refused) == (named(0, 1, 2, 4, 5, 6, 7, 8, 9), named(3))
     lake.run(11)
-    assert {*before}.isdisjoint(lake.on_disk()), "what was replaced is removed after its retention"
+    assert {*before}.isdisjoint(lake.on_disk()), "replaced files are removed after their retention"
     lake.expect_sound()
 
 
@@ -181,7 +181,7 @@ def test_a_manifest_lists_no_dead_letters(tmp_path: Path) -> None:
     assert FOLDER not in json.dumps(manifest)
 
 
-# --- What refuses --------------------------------------------------------------------------------------------------------------
+# --- Converters and bounds that refuse -----------------------------------------------------------------------------------------
 
 
 @record("test.to_number")
@@ -212,7 +212,7 @@ def test_a_converter_may_refuse_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"checks": (replace(EVEN, at_most=1),)}, "2 of its 4 rows fail the check Matches"),
         ({"checks": (replace(EVEN, at_most=0.49),)}, "at most 49 % may be dead letters"),
@@ -220,11 +220,11 @@ def test_a_converter_may_refuse_rows(tmp_path: Path) -> None:
         ({"checks": (), "converters": (ToNumber(OnBadRow.FAIL),)}, "the first is row 1 of the unit"),
     ],
 )
-def test_above_its_bound_a_unit_fails_and_leaves_nothing(tmp_path: Path, options: Any, said: str) -> None:
+def test_above_its_bound_a_unit_fails_and_leaves_nothing(tmp_path: Path, options: Any, expected: str) -> None:
     lake = Lake(tmp_path, **options)
     report = lake.run()
     assert report.status is Status.FAILED
-    assert said in report.text
+    assert expected in report.text
     assert lake.on_disk() == []
     assert lake.run(checks=(replace(EVEN, at_most=0.5),), converters=()).status is Status.COMMITTED
 

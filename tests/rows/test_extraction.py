@@ -485,16 +485,16 @@ def test_conform_leaves_a_batch_of_the_published_schema_as_it_is() -> None:
         conform(batch, pa.schema([("id", pa.int64())]), "x")
 
 
-@pytest.mark.parametrize("tells", [99, 101])
-def test_counts_that_differ_fail_the_unit_with_both(tmp_path: Path, tells: int) -> None:
-    setup = _setup(tmp_path, tells=tells, properties={"kept": True})
+@pytest.mark.parametrize("expected", [99, 101])
+def test_counts_that_differ_fail_the_unit_with_both(tmp_path: Path, expected: int) -> None:
+    setup = _setup(tmp_path, tells=expected, properties={"kept": True})
 
     result = setup.run()
 
     assert result.state is UnitState.FAILED
-    assert (result.rows_read, result.expected_rows) == (100, tells)
+    assert (result.rows_read, result.expected_rows) == (100, expected)
     assert result.failure is not None
-    assert f"100 rows were read, and the source says it should be {tells}" in result.why
+    assert f"100 rows were read, and the source expects {expected}" in result.why
     assert result.properties == {"kept": True}
     assert setup.staged() == []
 
@@ -512,7 +512,7 @@ def test_a_position_outside_of_the_units_range_fails_it(tmp_path: Path, stops_at
 
 
 def test_no_secret_in_an_error(tmp_path: Path) -> None:
-    """Neither its password nor its query values, as written or decoded; what and where is still shown."""
+    """Neither its password nor its query values, as written or decoded; the rest of it is still shown."""
     result = _setup(tmp_path, table=pa.table({"boom": [1]})).run()
 
     assert result.state is UnitState.FAILED
@@ -641,14 +641,14 @@ class Liar:
         return batch.drop_columns(["name"])
 
 
-def test_a_reader_that_does_not_say_where_it_ended_fails_its_unit(tmp_path: Path) -> None:
+def test_a_reader_that_does_not_report_where_it_ended_fails_its_unit(tmp_path: Path) -> None:
     setup = _setup(tmp_path)
     silent = replace(setup, job=replace(setup.job, source=SilentSource(str(tmp_path / "source.parquet"))))
 
     error = silent.run().why
 
     assert error.startswith(SourceError.__name__)
-    assert "its reader doesn't say where it ended" in error
+    assert "its reader doesn't report where it ended" in error
 
 
 @wire.record("test.silent_source")

@@ -118,7 +118,7 @@ def test_a_folder_in_the_way_is_named_and_stays(lab: Lab) -> None:
     blocker = lab.folder / first.target / "0.txt"
     blocker.parent.mkdir(parents=True)
     blocker.write_text("somebody else's")
-    with pytest.raises(StepConflictError, match=f"folder '{first.target}' of dataset 'a': something else stands there"):
+    with pytest.raises(StepConflictError, match=f"folder '{first.target}' of dataset 'a': something else is there"):
         opened.committer.execute(slot, "run")
     assert blocker.read_text() == "somebody else's"
     blocker.parent.rename(lab.folder / "elsewhere")

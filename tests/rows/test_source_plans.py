@@ -1,4 +1,4 @@
-"""What an author's own source may plan, and what is refused: by sources that plan exactly what a test gives."""
+"""The plans that an author's own source may make, and those that are refused: by sources that plan exactly what a test gives."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ def long(value: int) -> LongWatermark:
     return LongWatermark(value)
 
 
-# What works
+# Plans that work
 
 
 @pytest.mark.parametrize("planned", [None, (5, 5)])
-def test_a_first_watermark_without_rows_stands(tmp_path: Path, planned: tuple[int, int] | None) -> None:
+def test_a_first_watermark_without_rows_is_kept(tmp_path: Path, planned: tuple[int, int] | None) -> None:
     """A source that begins at the end of its log, as with the newest offsets of a topic."""
     bench = Bench(tmp_path)
     assert bench.run(Given(5, ((5, 5),), planned)).status == "committed"
@@ -157,7 +157,7 @@ def test_a_plan_of_empty_units_only_is_idle(tmp_path: Path, planned: tuple[int, 
     assert bench.run(Given(9, ((5, 5), (5, 9)), (5, 9))).rows == 4
 
 
-def test_a_plan_that_doesnt_say_its_range_has_that_of_its_units(tmp_path: Path) -> None:
+def test_a_plan_that_doesnt_name_its_range_has_that_of_its_units(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     assert bench.run(Given(9, ((0, 4), (4, 6)))).rows == 6
     assert bench.state.watermark == long(6)
@@ -165,7 +165,7 @@ def test_a_plan_that_doesnt_say_its_range_has_that_of_its_units(tmp_path: Path) 
     assert bench.lines() == [*range(9)]
 
 
-def test_a_unit_whose_expected_high_is_unknown_ends_where_the_source_says(tmp_path: Path) -> None:
+def test_a_unit_whose_expected_high_is_unknown_ends_where_the_source_reports(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     assert bench.run(Given(7, ((0, 2), (2, None)))).watermark == long(7)
     assert bench.run(Given(7, ((7, None),))).watermark == long(7)
@@ -204,7 +204,7 @@ def test_a_decided_plan_with_an_unknown_high_that_came_late_loses(tmp_path: Path
     assert bench.lines() == [*range(5)]
 
 
-# What is refused
+# Refused plans
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_what_a_source_may_not_plan_is_refused_at_planning(
 
 @pytest.mark.parametrize("unit", [(0, 4), (3, 8), (4, None)])
 def test_a_source_that_plans_what_is_covered_is_refused(tmp_path: Path, unit: Bounds) -> None:
-    """It would be green for ever: what it planned was committed, by itself."""
+    """It would be green for ever: its plan was committed, by itself."""
     bench = Bench(tmp_path)
     bench.run(Given(5, ((0, 5),), (0, 5)))
     with pytest.raises(SourceError, match="covered already"):
@@ -279,7 +279,7 @@ def test_a_new_position_without_rows_is_one_to_go_on_from(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("limits", [Limits(rows=4), Limits(bytes=30), Limits(seconds=1e-9)])
-def test_a_reader_that_says_where_it_is_is_stopped_at_a_limit(tmp_path: Path, limits: Limits) -> None:
+def test_a_reader_that_reports_its_position_is_stopped_at_a_limit(tmp_path: Path, limits: Limits) -> None:
     """Between distinct positions, after the batch with which the limit is met; the next run goes on exactly there."""
     bench = Bench(tmp_path, limits=limits)
     first = bench.run(Given(20, ((0, 20),), (0, 20), deaf=True, placed=True))
@@ -345,7 +345,7 @@ def test_rows_of_a_unit_that_ended_where_it_began_are_not_published_again_and_ag
     assert bench.state.head == 0
 
 
-def test_a_unit_that_makes_no_progress_run_after_run_is_told(tmp_path: Path) -> None:
+def test_a_unit_that_makes_no_progress_run_after_run_is_reported(tmp_path: Path) -> None:
     """Its reader reports that it read nothing, and the run would be green for ever."""
     bench = Bench(tmp_path)
     bench.run(Given(5, ((0, 5),), (0, 5)))
@@ -360,7 +360,7 @@ def test_a_unit_that_makes_no_progress_run_after_run_is_told(tmp_path: Path) -> 
     assert bench.run(Given(7, ((7, 9),), (7, 9))).status == "committed"
 
 
-def test_a_unit_that_makes_no_progress_is_told_though_its_dataset_was_paused_meanwhile(tmp_path: Path) -> None:
+def test_a_unit_that_makes_no_progress_is_reported_though_its_dataset_was_paused_meanwhile(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.run(Given(5, ((0, 5),), (0, 5)))
     for _ in range(2):
@@ -372,7 +372,7 @@ def test_a_unit_that_makes_no_progress_is_told_though_its_dataset_was_paused_mea
     assert [report.status for report in finish(opened, plan)] == ["partial"]
 
 
-def test_a_unit_that_fails_run_after_run_is_told_with_its_cause(tmp_path: Path) -> None:
+def test_a_unit_that_fails_run_after_run_is_reported_with_its_cause(tmp_path: Path) -> None:
     lab = Lab(tmp_path, Table("a", ExtractKind.APPEND_ONLY, 10), policy=CommitPolicy.FULL)
     details = [lab.run(units=("a:u1",))["a"].detail for _ in range(3)]
     assert "no progress" not in details[1]

@@ -70,7 +70,7 @@ def test_an_open_range_is_filled_and_the_watermark_waits_for_what_lies_before(tm
     report = lab.run(request=backfill(10, 14))["a"]
     assert (report.status, report.rows, report.watermark) == ("committed", 4, LongWatermark(4))
     assert covered(lab) == "[0, 4) [10, 14)"
-    assert lab.run()["a"].rows == 12, "what the backfill covered is not published again"
+    assert lab.run()["a"].rows == 12, "rows that the backfill covered are not published again"
     assert lab.rows("a") == A.all_rows()
     assert edge(lab) == LongWatermark(20)
 
@@ -143,7 +143,7 @@ def test_replacing_takes_units_whole_and_retires_their_files_in_one_outcome(tmp_
     assert [Path(p).exists() for p in old] == [True, False, False, True, True]
 
 
-def test_replacing_says_that_the_range_is_widened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_replacing_logs_that_the_range_is_widened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     lab = Lab(tmp_path, A)
     lab.run()
@@ -223,13 +223,13 @@ def test_a_snapshot_has_no_ranges(tmp_path: Path) -> None:
     assert "left out" in reports["s"].detail
 
 
-def test_a_source_that_says_no_range_is_named(tmp_path: Path) -> None:
+def test_a_source_that_expresses_no_range_is_named(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     log = Log()
     opened = OpenJob(replace(lab.ingestion, source=log), lab.journal, NoConnections())
     (note,) = create_work_units(opened, backfill(0, 4)).notes
     assert note.status == "failed"
-    assert "its source, a Log, can't say a range in its positions" in note.detail
+    assert "its source, a Log, can't express a range in its positions" in note.detail
 
 
 @record("test.log")
@@ -255,7 +255,7 @@ class Log:
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "expected"),
     [
         ({"start": 4, "end": 4}, "is not before its end"),
         ({"start": datetime(2026, 2, 1, tzinfo=UTC), "end": datetime(2026, 1, 1, tzinfo=UTC)}, "is not before its end"),
@@ -264,8 +264,8 @@ class Log:
         ({"end": 4}, "there is no start"),
     ],
 )
-def test_a_range_that_cant_be_is_refused(request_: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_range_that_cant_be_is_refused(request_: dict[str, object], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         RunRequest("run", **request_)  # type: ignore[arg-type]
 
 

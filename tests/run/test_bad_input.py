@@ -228,20 +228,20 @@ def test_a_new_nullable_column_is_no_conflict(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "says"),
+    ("uri", "expected"),
     [
         ("postgresql://me:s3cret@127.0.0.1:1/shop", "connection 'db' can't be opened"),
         ("sqlite:////nowhere/shop.db", "connection 'db' can't be opened"),
     ],
 )
 def test_a_database_that_is_out_of_reach_fails_the_planning_which_may_be_tried_again(
-    tables: Tables, uri: str, says: str
+    tables: Tables, uri: str, expected: str
 ) -> None:
     before = tables.look()
     staged = sorted(p for p in tables.target.rglob("*") if p.is_file())
     opened = tables.opened()
     away = OpenJob(opened.job, opened.journal, FixedUri(uri))
-    with pytest.raises(SourceError, match=says) as caught:
+    with pytest.raises(SourceError, match=expected) as caught:
         create_work_units(away, RunRequest("run"))
     assert caught.value.retryable
     assert caught.value.hint
@@ -427,7 +427,7 @@ class LeavingReader(RowReader):
 
 
 @pytest.mark.parametrize(
-    ("odd", "says"),
+    ("odd", "expected"),
     [
         ("twice", "two units share the id.*a fault of the source's code"),
         ("foreign", "is of another dataset.*a fault of the source's code"),
@@ -437,19 +437,19 @@ class LeavingReader(RowReader):
         ("leaves no number", "extract unit 'u0' of dataset 'a': ValueError: .*not JSON compliant"),
     ],
 )
-def test_a_source_that_plans_or_reads_oddly_stops_its_dataset_alone(tmp_path: Path, odd: str, says: str) -> None:
+def test_a_source_that_plans_or_reads_oddly_stops_its_dataset_alone(tmp_path: Path, odd: str, expected: str) -> None:
     lab = Lab(tmp_path, *(Table(urn, ExtractKind.APPEND_ONLY, 4) for urn in "ab"))
     assert isinstance(lab.ingestion.source, RowSource)
     source = OddSource(lab.ingestion.source.tables, odd)
     opened = OpenJob(replace(lab.ingestion, source=source), lab.journal, NoConnections())
     reports = inprocess.run(opened, NoConnections())
     assert (reports["a"].status, reports["b"].status) == ("failed", "committed")
-    _expect(reports["a"].detail, says)
+    _expect(reports["a"].detail, expected)
     assert lab.journal.history("a").slots == ()
     assert lab.files("a") == []
 
 
-def test_every_error_tells_a_way_out_where_a_dag_author_meets_it(tmp_path: Path) -> None:
+def test_every_error_shows_a_way_out_where_a_dag_author_meets_it(tmp_path: Path) -> None:
     source, sink = RowSource(()), LineSink(str(tmp_path))
     made: list[Callable[[], object]] = [
         lambda: Ingestion("", source, sink, "db"),
@@ -475,7 +475,7 @@ def test_every_error_tells_a_way_out_where_a_dag_author_meets_it(tmp_path: Path)
         assert caught.value.hint, str(caught.value)
 
 
-def test_every_refused_action_tells_a_way_out(tmp_path: Path) -> None:
+def test_every_refused_action_shows_a_way_out(tmp_path: Path) -> None:
     gone = Table("gone", ExtractKind.APPEND_ONLY, 4)
     lab = Lab(tmp_path / "lake", Table("a", ExtractKind.APPEND_ONLY, 4), Table("s", ExtractKind.SNAPSHOT_ONLY, 4))
     empty = Lab(tmp_path / "lake").admin

@@ -70,19 +70,19 @@ def test_a_folder_that_is_gone_stops_its_dataset_while_rows_wait_too(tmp_path: P
     prospects = {one.urn: one for one in would_plan(made.opened(*later), RunRequest("look")).datasets}
     reports = made.run(*later)
     assert [prospects["clicks"].status, reports["clicks"].status] == ["failed", "failed"]
-    for told in (prospects["clicks"].detail, reports["clicks"].detail):
-        assert "to which slot 1 published, is empty or not there" in told
+    for detail in (prospects["clicks"].detail, reports["clicks"].detail):
+        assert "to which slot 1 published, is empty or not there" in detail
     (tmp_path / "away").rename(made.folder / "clicks")
     assert {report.status for report in made.run(*later).values()} == {"held"}
 
 
 def test_rows_are_published_once_enough_of_them_wait(tmp_path: Path) -> None:
     made = lab(tmp_path, Batch(rows=10), CLICKS)
-    told = []
+    statuses = []
     for rows in (3, 6, 9, 12, 15, 21, 22):
-        told.append(made.run(replace(CLICKS, rows=rows))["clicks"].status)
-        assert len(waits(made)) == (told[-1] == "held")
-    assert told == ["held", "held", "held", "committed", "held", "held", "committed"]
+        statuses.append(made.run(replace(CLICKS, rows=rows))["clicks"].status)
+        assert len(waits(made)) == (statuses[-1] == "held")
+    assert statuses == ["held", "held", "held", "committed", "held", "held", "committed"]
     assert made.rows("clicks") == replace(CLICKS, rows=22).all_rows()
     assert made.run()["clicks"].status == "idle"
     assert waits(made) == {}
@@ -253,7 +253,7 @@ def test_snapshots_are_not_held(tmp_path: Path) -> None:
     assert made.run()["countries"].status == "committed"
 
 
-def test_a_look_ahead_says_what_is_held_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_look_ahead_shows_what_is_held_and_writes_nothing(tmp_path: Path) -> None:
     made = lab(tmp_path, Batch(rows=10), CLICKS)
     (one,) = would_plan(made.opened(), RunRequest("look")).datasets
     assert (one.status, one.detail) == ("held", "3 rows, about 27 B, wait until 10 rows")
@@ -314,9 +314,9 @@ def test_an_age_above_what_the_source_keeps_is_refused() -> None:
         Batch(age=HOUR).check(Backlog(NOON, 1, oldest=NOON, keeps=HOUR), "clicks")
 
 
-def test_a_source_that_does_not_tell_what_waits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_does_not_report_what_waits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = lab(tmp_path, Batch(rows=10), CLICKS)
     monkeypatch.setattr(Table, "backlog", lambda *_: None)
     report = inprocess.run(made.opened(), NoConnections())["clicks"]
     assert report.status == "failed"
-    assert "its source, a RowSource, doesn't tell what waits" in report.text
+    assert "its source, a RowSource, doesn't report what waits" in report.text

@@ -1,4 +1,4 @@
-"""What runs report of datasets that were not published: one cause, the true one, once; and what to do now."""
+"""The reports of runs on datasets that were not published: one cause, the true one, once; and what to do now."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ A = Table("a", ExtractKind.APPEND_ONLY, 10)
 Run = tuple[OpenJob, RunPlan]
 
 
-def told(run: Run) -> list[str]:
+def reported(run: Run) -> list[str]:
     """The reports on the dataset, in Airflow, by `write_commit_steps`, `execute_commit_steps`, `finish`, and its error."""
     opened, plan = run
     (pack,) = plan.packs
@@ -61,7 +61,7 @@ def only(lab: Lab, *units: str, **broken: tuple[str, ...]) -> Run:
 
 def test_a_unit_that_failed_is_the_cause_and_not_one_that_had_no_turn(tmp_path: Path) -> None:
     cause = "SourceError: can't read unit 'u1' of 'a': the line is dead"
-    written, executed, finished, error = told(only(Lab(tmp_path, A), "u1", units=("a:u1",)))
+    written, executed, finished, error = reported(only(Lab(tmp_path, A), "u1", units=("a:u1",)))
     assert written.startswith(f"nothing of its 3 units is published: {cause}. See the log of its extract")
     assert executed == "nothing is decided for it in this run"
     assert finished == written
@@ -70,7 +70,7 @@ def test_a_unit_that_failed_is_the_cause_and_not_one_that_had_no_turn(tmp_path: 
 
 
 def test_of_units_that_had_no_turn_that_is_the_cause(tmp_path: Path) -> None:
-    written, _, finished, _ = told(only(Lab(tmp_path, A), "u1"))
+    written, _, finished, _ = reported(only(Lab(tmp_path, A), "u1"))
     assert written.startswith(
         "nothing of its 3 units is published: it has no result: its extract did not finish. See the log"
     )
@@ -120,7 +120,7 @@ def test_that_the_steps_could_not_be_written_is_the_cause_at_the_end_too(
         lab.run()
     _, plan = lab.extracted(replace(A, rows=14))
     fault(lab)
-    written, executed, finished, error = told((lab.opened(), plan))
+    written, executed, finished, error = reported((lab.opened(), plan))
     assert cause in written
     assert executed == "nothing is decided for it in this run"
     assert finished.endswith(". Once that is mended, clear write_commit_steps with its downstream tasks.")
@@ -129,23 +129,23 @@ def test_that_the_steps_could_not_be_written_is_the_cause_at_the_end_too(
     assert error.count(cause) == 1
 
 
-def test_what_is_told_is_the_newest_try_to_write_the_steps(tmp_path: Path) -> None:
+def test_the_newest_try_to_write_the_steps_is_reported(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "lake", A)
     _, plan = lab.extracted()
     sink = lab.ingestion.sink
     _mute(lab)
-    assert "I have no steps" in told((lab.opened(), plan))[2]
+    assert "I have no steps" in reported((lab.opened(), plan))[2]
     lab.ingestion = replace(lab.ingestion, sink=sink)
     _linked(lab)
     for _ in range(2):
-        finished = told((lab.opened(), plan))[2]
+        finished = reported((lab.opened(), plan))[2]
         assert "is a link" in finished
         assert "I have no steps" not in finished
     (lab.folder / "a").unlink()
-    assert told((lab.opened(), plan))[2] == "slot 1"
+    assert reported((lab.opened(), plan))[2] == "slot 1"
 
 
-def test_that_the_steps_were_never_written_is_told_and_not_that_the_extract_did_not_finish(tmp_path: Path) -> None:
+def test_that_the_steps_were_never_written_is_reported_and_not_that_the_extract_did_not_finish(tmp_path: Path) -> None:
     opened, plan = Lab(tmp_path, A).extracted()
     (report,) = finish(opened, plan)
     assert report.status == "failed"
@@ -155,18 +155,18 @@ def test_that_the_steps_were_never_written_is_told_and_not_that_the_extract_did_
     )
 
 
-def test_of_a_part_the_units_cause_is_told(tmp_path: Path) -> None:
+def test_of_a_part_the_units_cause_is_reported(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, policy=CommitPolicy.SUCCESSFUL)
-    *_, finished, _ = told(only(lab, "u1", "u2", units=("a:u1",)))
+    *_, finished, _ = reported(only(lab, "u1", "u2", units=("a:u1",)))
     assert finished.endswith("not published: 2 of 3 units: SourceError: can't read unit 'u1' of 'a': the line is dead")
 
 
 @pytest.mark.parametrize("begin", [Lab.extracted, Lab.decide])
-def test_an_abandoned_plan_tells_who_did_it_why_and_what_now(tmp_path: Path, begin: Callable[[Lab], Run]) -> None:
+def test_an_abandoned_plan_shows_who_did_it_why_and_what_now(tmp_path: Path, begin: Callable[[Lab], Run]) -> None:
     lab = Lab(tmp_path, A)
     run = begin(lab)
     lab.admin.abandon("a", "the rows are wrong.")
-    for text in told(run):
+    for text in reported(run):
         assert "slot 1 was abandoned by ann: the rows are wrong. Clear create_work_units" in text
         assert ".." not in text
 
@@ -178,28 +178,28 @@ def test_the_cause_of_a_lost_plan_is_the_slot_that_beat_it(tmp_path: Path) -> No
     opened, later = lab.extracted(replace(A, rows=14))
     write_commit_steps(opened, later, later.packs[0])
     execute_commit_steps(opened, later, later.packs[0])
-    written, _, finished, _ = told(run)
+    written, _, finished, _ = reported(run)
     assert "slot 1 (set by ann: not wanted) raised the generation to 1" in written
     assert finished == written
 
 
-def test_a_swept_plan_tells_what_came_since(tmp_path: Path) -> None:
+def test_a_swept_plan_shows_what_came_since(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     run = lab.extracted()
     lab.run()
     lab.admin.rewind("a", LongWatermark(4), "wrong amounts.")
-    written, _, finished, _ = told(run)
+    written, _, finished, _ = reported(run)
     assert "was swept: the newest slot is slot 2 (rewind by ann: wrong amounts)" in written
     assert finished == written
 
 
-def test_an_unfinished_slot_tells_why_at_the_end_too(tmp_path: Path) -> None:
+def test_an_unfinished_slot_shows_why_at_the_end_too(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     opened, plan = lab.decide()
     (pending,) = lab.journal.history("a").slots
     for step in lab.journal.steps(pending.decision):
         opened.files.unlink(step.source)  # type: ignore[attr-defined]
-    _, executed, finished, error = told((opened, plan))
+    _, executed, finished, error = reported((opened, plan))
     assert "neither it nor its staged file" in executed
     assert executed.partition(". Once")[0].rstrip(".") in finished
     assert finished.endswith("Once that is mended, clear execute_commit_steps.")

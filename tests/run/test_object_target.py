@@ -154,7 +154,7 @@ def test_a_completion_that_was_under_way_when_its_slot_was_abandoned_is_taken_ba
     with monkeypatch.context() as ahead:
         ahead.setattr("airflow_gobblin.commit.committer.now", lambda: now() + timedelta(days=1))
         lake.run()
-    assert not lake.journal.history(URN).slots[0].noted(NoteKind.CLEANED), "whatever the worker's clock says"
+    assert not lake.journal.history(URN).slots[0].noted(NoteKind.CLEANED), "whatever the worker's clock shows"
     monkeypatch.setattr("airflow_gobblin.storage.files.objects.SETTLES_AFTER", timedelta(microseconds=1))
     lake.run()
     assert lake.journal.history(URN).slots[0].noted(NoteKind.CLEANED)
@@ -308,15 +308,15 @@ def trouble(real: Lake, s3_proxy: Proxy, fault: Fault, stage: Callable[[OpenJob,
     opened, plan = harmed.decide()
     s3_proxy.harm(fault, times=ALL_DAY)
     try:
-        said = stage(opened, plan)
+        found = stage(opened, plan)
     except StoreError as error:  # as anything that keeps a whole stage from its work
-        said = error
+        found = error
     s3_proxy.heal()
-    return str(said)
+    return str(found)
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "expected"),
     [
         (Fault.INTERNAL_ERROR, "500|InternalError|Internal Error"),
         (Fault.EXPIRED, "ExpiredToken|expired"),
@@ -324,10 +324,10 @@ def trouble(real: Lake, s3_proxy: Proxy, fault: Fault, stage: Callable[[OpenJob,
     ],
 )
 def test_a_store_that_fails_in_mid_commit_is_named_and_loses_nothing(
-    real: Lake, s3_proxy: Proxy, fault: Fault, says: str
+    real: Lake, s3_proxy: Proxy, fault: Fault, expected: str
 ) -> None:
-    said = trouble(real, s3_proxy, fault, lambda opened, plan: execute_commit_steps(opened, plan, plan.packs[0]))
-    assert re.search(says, said), said
+    reported = trouble(real, s3_proxy, fault, lambda opened, plan: execute_commit_steps(opened, plan, plan.packs[0]))
+    assert re.search(expected, reported), reported
     assert real.run()[URN].ok
     assert real.rows() == ROWS.all_rows()
 

@@ -53,7 +53,7 @@ class Copied:
 @record("test.copy_binding")
 @dataclass(frozen=True)
 class CopyBinding:
-    """What only the copy reads of its plan."""
+    """The part of its plan that only the copy reads."""
 
     source: str
 

@@ -163,7 +163,7 @@ def test_cleared_tasks_of_a_paused_dataset_commit_nothing_new(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("decided", [False, True], ids=["not yet decided", "just decided"])
-def test_what_is_being_decided_when_a_dataset_is_paused_is_before_the_pause_or_does_not_stand(
+def test_what_is_being_decided_when_a_dataset_is_paused_is_before_the_pause_or_not_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decided: bool
 ) -> None:
     """A deciding task has checked whether it is paused some calls before."""
@@ -291,8 +291,8 @@ def test_a_pause_outlives_trimming(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     history = lab.reopened().history("a")
     assert history.snapshot is not None
     assert str(history.state.paused) == "paused by ann: three"
-    told = [slot for slot in reversed(list_slots(history)) if slot.action.pauses]
-    assert [(slot.action, slot.actor, slot.reason, slot.state) for slot in told] == [
+    listed = [slot for slot in reversed(list_slots(history)) if slot.action.pauses]
+    assert [(slot.action, slot.actor, slot.reason, slot.state) for slot in listed] == [
         (Action.PAUSE, "ann", "one", "done"),
         (Action.RESUME, "ann", "two", "done"),
         (Action.PAUSE, "ann", "three", "done"),

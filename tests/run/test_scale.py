@@ -166,17 +166,17 @@ def test_a_source_may_look_at_every_state(lab: Lab) -> None:
     assert states["nobody"].head == 0
 
 
-def test_of_thousands_of_idle_datasets_the_log_tells_the_number(
+def test_of_thousands_of_idle_datasets_the_log_gives_the_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ingestion = Ingestion("lab", RowSource(TABLES), LineSink(str(tmp_path)), str(tmp_path / "journal"))
     operator = CreateWorkUnitsOperator(task_id="create_work_units", job=ingestion)
     reports = [*(DatasetReport(f"t{n}", Status.IDLE) for n in range(10_000)), DatasetReport("bad", Status.FAILED)]
     log_reports(operator.log, reports)
-    told = capsys.readouterr().out.splitlines()
-    assert len(told) == IDLE_LOGGED + 2
-    assert sum("dataset 'bad': failed" in line for line in told) == 1
-    assert f"idle, too: {10_000 - IDLE_LOGGED:,} more datasets" in told[-1]
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == IDLE_LOGGED + 2
+    assert sum("dataset 'bad': failed" in line for line in lines) == 1
+    assert f"idle, too: {10_000 - IDLE_LOGGED:,} more datasets" in lines[-1]
 
 
 def test_a_listing_may_be_longer_than_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

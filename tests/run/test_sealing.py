@@ -50,7 +50,7 @@ def seals(lab: Lab) -> list[Seal]:
     return [*reversed([*chain.before(chain.newest())])]
 
 
-def standing(lab: Lab) -> list[int]:
+def valid(lab: Lab) -> list[int]:
     """The versions of the seals that aren't void."""
     states = {urn: lab.journal.state(urn) for urn in lab.journal.datasets()}
     return [int(seal.upto.timestamp()) for seal in seals(lab) if is_valid(seal, states)]
@@ -63,7 +63,7 @@ def heads(lab: Lab, number: int) -> dict[str, int]:
 def test_a_scheduled_run_seals_the_end_of_its_interval_with_each_head(lab: Lab) -> None:
     lab.run(request=upto(8))
     lab.run(request=upto(12))
-    assert standing(lab) == [8, 12]
+    assert valid(lab) == [8, 12]
     assert [heads(lab, number) for number in (1, 2)] == [{"a": 1, "b": 1}, {"a": 2, "b": 2}]
     assert [seal.run for seal in seals(lab)] == ["flights/8", "flights/12"]
 
@@ -71,7 +71,7 @@ def test_a_scheduled_run_seals_the_end_of_its_interval_with_each_head(lab: Lab) 
 def test_a_run_without_an_end_seals_the_version_that_it_names_however_often_it_is_cleared(lab: Lab) -> None:
     for _ in range(2):
         lab.run(request=RunRequest("flights/manual", version=at(8)))
-    assert standing(lab) == [8]
+    assert valid(lab) == [8]
 
 
 def test_a_version_in_the_future_is_not_sealed(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
@@ -80,7 +80,7 @@ def test_a_version_in_the_future_is_not_sealed(lab: Lab, caplog: pytest.LogCaptu
     assert "in the future by this worker's clock" in caplog.text
 
 
-def test_an_ingestion_seals_only_where_it_is_told_to(tmp_path: Path) -> None:
+def test_an_ingestion_seals_only_where_that_is_asked_for(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run(request=upto(8))
     assert seals(lab) == []
@@ -105,7 +105,7 @@ def test_an_idle_version_is_sealed_with_the_same_heads(lab: Lab) -> None:
     lab.run(replace(A, rows=8), replace(B, rows=8), request=upto(8))
     lab.run(request=upto(12))
     assert heads(lab, 2) == heads(lab, 1)
-    assert standing(lab) == [8, 12]
+    assert valid(lab) == [8, 12]
 
 
 @pytest.mark.parametrize("broken", [{"unplannable": ("b",)}, {"units": ("b:u1",)}], ids=["no plan", "a failed unit"])
@@ -115,7 +115,7 @@ def test_a_dataset_that_fails_keeps_the_version_unsealed_until_it_is_mended(
     lab.run(A, B, request=upto(8), **broken)
     assert seals(lab) == []
     lab.run(A, B, request=upto(12))
-    assert standing(lab) == [12]
+    assert valid(lab) == [12]
 
 
 def test_a_quarantined_dataset_keeps_the_version_unsealed_until_it_is_released(lab: Lab, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_quarantined_dataset_keeps_the_version_unsealed_until_it_is_released(l
     blocker.unlink()
     lab.admin.release("a", "the file is moved away")
     lab.run(request=upto(104))
-    assert standing(lab) == [104]
+    assert valid(lab) == [104]
 
 
 def test_a_run_that_limits_stopped_seals_nothing_however_often_it_is_cleared(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_nor_does_it_once_its_slot_is_trimmed_until_the_rest_is_covered(
     while lab.run()["a"].status != "idle":
         pass
     lab.run(request=upto(8))
-    assert standing(lab) == [8]
+    assert valid(lab) == [8]
 
 
 def test_a_run_that_is_cleared_seals_what_a_trimmed_slot_of_it_covered(
@@ -174,13 +174,13 @@ def test_a_run_that_is_cleared_seals_what_a_trimmed_slot_of_it_covered(
     assert seals(lab) == []
     trim_the_first_slot(lab, monkeypatch)
     lab.run(A, B, request=upto(8))
-    assert standing(lab) == [8]
+    assert valid(lab) == [8]
 
 
 def test_a_run_that_is_cleared_after_a_later_one_seals_nothing(lab: Lab) -> None:
     lab.run(request=upto(12))
     lab.run(request=upto(8))
-    assert standing(lab) == [12]
+    assert valid(lab) == [12]
 
 
 def test_a_finish_that_is_repeated_seals_once(lab: Lab) -> None:
@@ -188,7 +188,7 @@ def test_a_finish_that_is_repeated_seals_once(lab: Lab) -> None:
     for _ in range(2):
         inprocess.run(opened, NoConnections(), upto(8))
         finish(opened, plan)
-    assert standing(lab) == [8]
+    assert valid(lab) == [8]
 
 
 def test_a_held_or_paused_dataset_is_sealed_as_such(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_held_or_paused_dataset_is_sealed_as_such(tmp_path: Path) -> None:
 def test_a_dataset_that_is_no_longer_listed_keeps_versions_unsealed_until_it_is_dropped(lab: Lab) -> None:
     lab.run(request=upto(8))
     lab.run(A, request=upto(12))
-    assert standing(lab) == [8]
+    assert valid(lab) == [8]
     lab.admin.drop("b", "gone for good")
     lab.run(A, request=upto(16))
     assert heads(lab, 2) == {"a": 3}
@@ -214,9 +214,9 @@ def test_a_rewind_voids_the_seals_from_the_oldest_version_on_that_it_takes_somet
     for position in (8, 12, 16):
         lab.run(request=upto(position))
     lab.admin.rewind("a", LongWatermark(8), "read it again")
-    assert standing(lab) == [8]
+    assert valid(lab) == [8]
     lab.run(request=upto(16))
-    assert standing(lab) == [8, 16]
+    assert valid(lab) == [8, 16]
 
 
 def test_a_seal_of_a_run_that_was_planned_before_a_rewind_is_void(lab: Lab) -> None:
@@ -225,7 +225,7 @@ def test_a_seal_of_a_run_that_was_planned_before_a_rewind_is_void(lab: Lab) -> N
     inprocess.publish(opened, plan, NoConnections())
     lab.admin.rewind("a", LongWatermark(8), "read it again")
     finish(opened, plan)
-    assert standing(lab) == [8]
+    assert valid(lab) == [8]
 
 
 def test_idle_datasets_that_are_rewound_after_the_plan_are_not_sealed(lab: Lab) -> None:
@@ -235,7 +235,7 @@ def test_idle_datasets_that_are_rewound_after_the_plan_are_not_sealed(lab: Lab) 
     inprocess.publish(opened, plan, NoConnections())
     lab.admin.rewind("a", LongWatermark(4), "read it again")
     finish(opened, plan)
-    assert standing(lab) == []
+    assert valid(lab) == []
     assert len(seals(lab)) == 1
 
 
@@ -244,10 +244,10 @@ def test_a_version_that_is_sealed_again_ends_where_it_did_for_a_dataset_that_los
     lab.run(replace(A, rows=8), B, request=upto(12))  # a is idle
     lab.run(A, B, request=upto(16))
     lab.admin.rewind("a", LongWatermark(4), "read it again")
-    assert standing(lab) == []
+    assert valid(lab) == []
     lab.run(request=upto(12))
     assert heads(lab, 4)["b"] == heads(lab, 2)["b"] < heads(lab, 3)["b"]
-    assert standing(lab) == [12]
+    assert valid(lab) == [12]
     lab.run(request=upto(16))
     assert heads(lab, 5)["b"] == heads(lab, 3)["b"]
 
@@ -259,7 +259,7 @@ def test_a_slot_that_replaces_others_belongs_to_the_oldest_of_their_versions(lab
     state = lab.journal.state("a")
     assert state.origins == {4: 1}
     assert [content(head, state) for head in (1, 2, 3)] == [{1, 4}, {1, 4}, {1, 3, 4}]
-    assert standing(lab) == [8, 12, 16]
+    assert valid(lab) == [8, 12, 16]
 
 
 def test_a_snapshot_has_a_version_of_its_own_though_it_replaces_the_one_before(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_snapshot_has_a_version_of_its_own_though_it_replaces_the_one_before(t
     lab.run(replace(S, version=1), request=upto(12))
     state = lab.journal.state("s")
     assert [content(head, state) for head in (1, 2)] == [frozenset(), {2}]
-    assert standing(lab) == [8, 12]
+    assert valid(lab) == [8, 12]
 
 
 def test_a_trim_keeps_what_is_void_and_whose_versions_units_have(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_a_trim_keeps_what_is_void_and_whose_versions_units_have(lab: Lab, monke
     lab.run(request=RunRequest("flights/again", at(6), start=at(2), replace=True))
     for position in (20, 24, 28):
         lab.run(request=upto(position))
-    before, state = standing(lab), lab.journal.state("a")
+    before, state = valid(lab), lab.journal.state("a")
     assert before == [8, 12, 20, 24, 28]
     for slot in lab.journal.history("a").slots:
         if slot.publishes:
@@ -289,7 +289,7 @@ def test_a_trim_keeps_what_is_void_and_whose_versions_units_have(lab: Lab, monke
     after = lab.reopened().state("a")
     assert lab.journal.history("a").snapshot is not None
     assert (after.origins, after.spoiled) == (state.origins, state.spoiled) == ({5: 1}, ((3, 4),))
-    assert standing(lab) == before
+    assert valid(lab) == before
 
 
 def announced() -> Note:
@@ -313,7 +313,7 @@ def test_whatever_happens_to_the_seal_there_is_one_or_none(tmp_path: Path, fault
     lab.store = store
     assert len(seals(lab)) <= 1
     lab.run(request=upto(8))
-    assert standing(lab) == [8]
+    assert valid(lab) == [8]
 
 
 def test_a_seal_that_is_lost_or_changed_is_noticed(lab: Lab) -> None:

@@ -1,4 +1,4 @@
-"""What a run does with datasets that fail, are late, are replaced, or are asked for again.
+"""Runs with datasets that fail, are late, are replaced, or are asked for again.
 
 No crashes here: see tests/protocol.
 """
@@ -113,7 +113,7 @@ def test_the_same_run_again_is_once_and_a_partial_one_is_completed(tmp_path: Pat
     lab.run(request=same, units=("a:u1",))
     reports = lab.run(replace(A, rows=20), replace(B, rows=20), request=same)
     assert reports["b"].status == "committed"
-    assert lab.rows("b") == B.all_rows()  # what came later is another run's
+    assert lab.rows("b") == B.all_rows()  # anything later is another run's
     assert reports["a"].status == "committed"
     assert lab.journal.state("a").coverage.covers(lab.journal.history("a").slots[0].decision.planned)  # type: ignore[arg-type]
 
@@ -223,7 +223,7 @@ def test_a_snapshot_without_units_is_published_as_an_empty_dataset(tmp_path: Pat
     assert lab.run(again)["s"].slot == 3
     assert lab.rows("s") == again.all_rows()
     lab.run(replace(table, version=2))
-    assert len(lab.files("s")) == 4, "what was retired is removed"
+    assert len(lab.files("s")) == 4, "retired files are removed"
 
 
 def test_a_snapshot_without_units_that_was_never_published_is_published_as_empty(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_first_load_without_units_waits_for_the_first_rows(tmp_path: Path, kin
     lab = Lab(tmp_path, table)
     assert lab.run()["a"].status == "idle"
     assert lab.run(replace(table, rows=5))["a"].slot == 1
-    assert lab.run(table)["a"].status == "idle", "what was published stays, though the table is empty now"
+    assert lab.run(table)["a"].status == "idle", "published files stay, though the table is empty now"
     assert lab.rows("a") == replace(table, rows=5).all_rows()
 
 
@@ -330,12 +330,12 @@ def test_a_retention_is_measured_by_the_targets_own_clock(tmp_path: Path, monkey
             wrong.setattr("airflow_gobblin.journal.journal.now", lambda days=days: now() + timedelta(days=days))
             lab.run(Table("s", SNAPSHOT, 4, version))
     lab.run(Table("s", SNAPSHOT, 4, 3))
-    assert len(lab.files("s")) == 4, "a day is not over, whatever the worker's clock said"
+    assert len(lab.files("s")) == 4, "a day is not over, whatever the worker's clock showed"
     for manifest in tmp_path.glob("_gobblin/manifests/*/s/*.json"):
         long_ago = time.time() - 13 * 3600
         os.utime(manifest, (long_ago, long_ago))
     lab.run(Table("s", SNAPSHOT, 4, 4))
-    assert len(lab.files("s")) == 2, "what slots 2 to 4 retired is gone, and what slot 5 did is kept"
+    assert len(lab.files("s")) == 2, "files that slots 2 to 4 retired are gone, and those of slot 5 are kept"
     assert [*(tmp_path / "_gobblin" / "clock").iterdir()] == []
 
 
@@ -500,7 +500,7 @@ def test_a_dataset_whose_rows_would_come_again_as_another_kind_is_refused(tmp_pa
     other = replace(table, extract=APPEND if first is SNAPSHOT else SNAPSHOT)
     report = lab.run(other, B)["a"]
     assert report.status == "failed"
-    assert "what is published of it" in report.detail
+    assert "its published content" in report.detail
     assert "Go back to the former kind" in report.detail
     assert lab.rows("a") == table.all_rows()
     assert lab.rows("b") == B.all_rows()
@@ -541,7 +541,7 @@ def test_planning_one_dataset_sees_the_states_of_all(tmp_path: Path, monkeypatch
     assert seen == [{"a", "b"}]
 
 
-def test_the_cause_that_is_told_is_this_runs(tmp_path: Path) -> None:
+def test_the_cause_that_is_reported_is_this_runs(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.run(units=("a:u1",))
     opened = lab.opened()
@@ -582,7 +582,7 @@ def test_of_two_results_of_a_unit_the_summary_and_the_steps_are_of_the_same(
     assert [str(part) for part in lab.journal.state("a").coverage.ranges()] == ["[0, 3)", "[8, 10)"]
 
 
-# What would be planned
+# Looks ahead of a run
 
 C, S = Table("c", APPEND, 5), Table("s", SNAPSHOT, 4)
 
@@ -615,7 +615,7 @@ def test_what_would_be_planned_is_what_is_planned_and_nothing_is_written(tmp_pat
     }
 
 
-def test_what_could_not_be_planned_is_told_and_claims_nothing(tmp_path: Path) -> None:
+def test_what_could_not_be_planned_is_reported_and_claims_nothing(tmp_path: Path) -> None:
     Lab(tmp_path, A).run()
     lab = Lab(tmp_path, A, B, C)
     lab.decide(C)

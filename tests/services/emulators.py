@@ -116,7 +116,7 @@ def conditional_proxy(emulator: Emulator) -> Iterator[Proxy]:
 
 
 def keep_conditions(proxy: Proxy) -> None:
-    """Let a proxy keep the conditions that fake-gcs-server ignores, of requests that it isn't told to harm otherwise."""
+    """Let a proxy keep the conditions that fake-gcs-server ignores, of requests that it isn't set to harm otherwise."""
     proxy.harm(Fault.ON_GENERATION, query="ifGenerationMatch=", times=float("inf"))
 
 

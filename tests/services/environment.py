@@ -35,7 +35,7 @@ def use_environment() -> None:
         PYTEST_DEBUG_TEMPROOT=os.environ.get("PYTEST_DEBUG_TEMPROOT") or str(TEMPORARY),
         SPARK_LOCAL_IP="127.0.0.1",
         SPARK_LOCAL_DIRS=str(TEMPORARY),
-        # The JVM writes to /tmp whatever TMPDIR says.
+        # The JVM writes to /tmp whatever TMPDIR is.
         SPARK_SUBMIT_OPTS=java_options,
         SPARK_LAUNCHER_OPTS="-XX:-UsePerfData",
         SPARK_DAEMON_JAVA_OPTS=java_options,

@@ -25,7 +25,7 @@ class Metastore:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What Spark has to know of it."""
+        """The settings by which Spark knows it."""
         return {
             "spark.sql.catalogImplementation": "hive",
             "spark.hadoop.hive.metastore.uris": f"thrift://127.0.0.1:{self.port}",

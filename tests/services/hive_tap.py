@@ -35,7 +35,7 @@ class LostCall:
 
 @dataclass
 class Tap:
-    """What is known of the calls to a metastore.
+    """The calls to a metastore, as far as they are known.
 
     :param metastore: the relay, as a metastore.
     :param changes: the names of the calls that change something and that the metastore got.

@@ -46,7 +46,7 @@ def running_iceberg_rest(folder: Path, warehouse: str = "", store: S3Access | No
 
     :param folder: for its files.
     :param warehouse: where its tables are; by default in the folder.
-    :param store: where that is, if it is in S3: the catalog's own access, of which it tells its clients nothing.
+    :param store: where that is, if it is in S3: the catalog's own access, of which it shows its clients nothing.
     """
     catalog = IcebergRest(free_port())
     spark = Path(os.environ["SPARK_HOME"], "jars")

@@ -35,7 +35,7 @@ from tests.services.processes import free_port, start_process, stop_process
 __all__ = ["Kafka", "Record", "running_kafka"]
 
 Record = tuple[int, int, bytes | None, bytes | None]
-"""What identifies a record of a topic: partition, offset, key, value."""
+"""The identity of a record of a topic: partition, offset, key, value."""
 USER, SCRAM_USER = "reader", "scram-reader"
 PASSWORDS = {USER: "kan@ri/9%f1+nch=trillert", SCRAM_USER: "c4nary-0f-scr4m"}
 """The users of the secure listener."""
@@ -246,7 +246,7 @@ log.retention.check.interval.ms=500
 log.segment.delete.delay.ms=100
 log.cleaner.backoff.ms=500
 metadata.max.idle.interval.ms=0
-"""  # without a delay, it looks for what to delete all the time; and no record says that nothing happens
+"""  # without a delay, it looks for what to delete all the time; and no record shows that nothing happens
     )
     command = _java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties")
     command += ["--add-scram", f"SCRAM-SHA-512=[name={SCRAM_USER},password={PASSWORDS[SCRAM_USER]}]"]

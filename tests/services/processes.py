@@ -85,6 +85,6 @@ def wait_for_line(process: subprocess.Popen[bytes], log: Path, pattern: str, *, 
         if match := re.search(pattern, text):
             return match
         if not running or time.monotonic() > deadline:
-            state = f"has not said so in {seconds:.0f} s" if running else f"ended with {process.returncode}"
+            state = f"has not printed it in {seconds:.0f} s" if running else f"ended with {process.returncode}"
             raise RuntimeError(f"waited for {pattern!r} from {process.args!r}, which {state}:\n{text}")
         time.sleep(0.05)

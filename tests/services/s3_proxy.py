@@ -24,7 +24,7 @@ __all__ = ["Fault", "Proxy", "Request", "running_proxy"]
 
 
 class Fault(Enum):
-    """What the proxy does to a request."""
+    """An act of the proxy on a request."""
 
     DROP_ANSWER = "the server does it, and its answer is lost"
     DROP_REQUEST = "the server never sees it"
@@ -32,10 +32,10 @@ class Fault(Enum):
     INTERNAL_ERROR_AFTER = "the server does it, and the answer is 500"
     SLOW_DOWN = "503 SlowDown"
     CONFLICT = "409 ConditionalRequestConflict"
-    PRECONDITION = "412 PreconditionFailed, as MinIO says it"
+    PRECONDITION = "412 PreconditionFailed, as MinIO words it"
     EXPIRED = "403 ExpiredToken"
     DENIED = "403 AccessDenied"
-    FORBIDDEN = "403 ForbiddenException, as a REST catalog says it"
+    FORBIDDEN = "403 ForbiddenException, as a REST catalog words it"
     DENIED_IN_BULK = "200, and in its body that an object was not deleted"
     ON_GENERATION = (
         "it is refused unless the object has the generation of its condition, as by GCS, whose emulator ignores it"
@@ -274,8 +274,8 @@ def _handler_of(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
         def _refuse(self, fault: Fault) -> None:
             status, code = _ANSWERS[fault]
             if fault is Fault.FORBIDDEN:
-                told = {"error": {"message": f"{fault.value}, by rule", "type": code, "code": status}}
-                self._answer(status, [("Content-Type", "application/json")], json.dumps(told).encode())
+                answer = {"error": {"message": f"{fault.value}, by rule", "type": code, "code": status}}
+                self._answer(status, [("Content-Type", "application/json")], json.dumps(answer).encode())
                 return
             xml = f"<Error><Code>{code}</Code><Message>{fault.value}, by rule</Message></Error>"
             if fault is Fault.DENIED_IN_BULK:

@@ -79,7 +79,7 @@ def test_versitygw_keeps_what_it_took_when_it_is_killed_and_checks_signatures(tm
         httpx.get(server.access.endpoint)
 
 
-def test_the_proxy_harms_the_requests_it_was_told_to(s3_proxy: Proxy) -> None:
+def test_the_proxy_harms_the_requests_it_was_set_to(s3_proxy: Proxy) -> None:
     s3_proxy.harm(Fault.INTERNAL_ERROR, "GET", path="^/a", query="x=1", nth=2, times=2)
     s3_proxy.harm(Fault.DROP_ANSWER, "PUT")
     asked = [("GET", "/a?x=1")] * 4 + [("GET", "/a?x=2"), ("GET", "/b?x=1"), ("HEAD", "/a?x=1")]

@@ -1,4 +1,4 @@
-"""What an author's module for Spark looks like: a source of integers, and a converter. It imports no Airflow."""
+"""An example of an author's module for Spark: a source of integers, and a converter. It imports no Airflow."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class RowsReader:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         source, unit = self._source, self._unit
         if source.failing and unit.id in Path(source.failing).read_text().split():
-            raise SourceError(operation="read", subject=f"unit {unit.id}", cause="it is told to fail")
+            raise SourceError(operation="read", subject=f"unit {unit.id}", cause="it is made to fail")
         if unit.id in source.crashing:
             os._exit(7)
         if unit.id in source.waiting:

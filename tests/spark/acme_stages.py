@@ -19,7 +19,7 @@ def numbered(rows: DataFrame) -> DataFrame:
 
 @frame("acme.both")
 def both(one: DataFrame, two: DataFrame) -> DataFrame:
-    """What two stages have of a number, and the evaluations that made it."""
+    """All that two stages have of a number, and the evaluations that made it."""
     renamed = one.withColumnRenamed("made_by", "one_by")
     return renamed.join(two, "number", "left").withColumn("made_by", f.lit(uuid.uuid4().hex))
 
@@ -80,7 +80,7 @@ def grown(rows: DataFrame, state: DataFrame) -> Out:
 
 @frame("acme.gathered")
 def gathered(rows: DataFrame, state: DataFrame) -> Out:
-    """Lists of rows: none of their elements is null, as Spark tells of the first version, which has no other."""
+    """Lists of rows: none of their elements is null, as Spark declares of the first version, which has no other."""
     key = f.regexp_extract("row", r"(\d+)$", 1).cast("bigint") % 3
     found = rows.groupBy(key.alias("key")).agg(f.sort_array(f.collect_set("row")).alias("seen"))
     if state.isEmpty():
@@ -159,13 +159,13 @@ def split_twice(rows: DataFrame) -> Out:
 
 @frame("acme.split_sorted")
 def split_sorted(even: DataFrame, odd: DataFrame) -> DataFrame:
-    """What two channels of a stage have, and the evaluations that made them."""
+    """The number of rows that two channels of a stage have, and the evaluations that made them."""
     found = even.unionByName(odd.drop("half"))
     return found.agg(f.count("*").alias("rows"), f.collect_set("made_by").alias("made_by"))
 
 
 LEAKED = "canary-of-a-stage"
-"""What functions leak: as if they had found it."""
+"""A secret that functions leak: as if they had found it."""
 
 
 @frame("acme.leaking")

@@ -38,7 +38,7 @@ def last(two: DataFrame, two_marks: DataFrame, a: DataFrame) -> DataFrame:
 
 @frame("chained.sums")
 def sums(one: DataFrame, two: DataFrame, state: DataFrame) -> Out:
-    """All values so far of odd and of even keys, as state with the evaluations that made it; rows tell them by a digest."""
+    """All values so far of odd and of even keys, as state with the evaluations that made it; rows show them by a digest."""
     placed = (some.select(_parity(), "value", "made_by") for some in (one, two))
     new = reduce(DataFrame.unionByName, placed).groupBy("parity")
     found = new.agg(f.collect_set("value").alias("new"), f.collect_set("made_by").alias("made_from"))
@@ -80,7 +80,7 @@ def _of_source(rows: DataFrame) -> DataFrame:
 
 
 def _together(stage: str, *inputs: DataFrame) -> DataFrame:
-    """What inputs have of each key, with the evaluation that made it, and those that made the inputs."""
+    """All that inputs have of each key, with the evaluation that made it, and those that made the inputs."""
     placed = (some.select("key", "value", "made_by", f.lit(place).alias("place")) for place, some in enumerate(inputs))
     values = f.transform(f.sort_array(f.collect_list(f.struct("place", "value"))), lambda one: one["value"])
     grouped = reduce(DataFrame.unionByName, placed).groupBy("key")

@@ -1,4 +1,4 @@
-"""What the tests of Spark share."""
+"""Fixtures that the tests of Spark share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shipped_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def start_driver(tmp_path: Path) -> Iterator[StartDriver]:
-    """Submit a pack without waiting for its end. What is left of all of it at the end of the test is killed.
+    """Submit a pack without waiting for its end. All that is left of it at the end of the test is killed.
 
     :param command: by default, the one that `submit` has for the run.
     """

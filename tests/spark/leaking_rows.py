@@ -34,36 +34,36 @@ class Stop(BaseException):
     """An end that is no `Exception`."""
 
 
-def raise_in(way: str, told: str) -> None:
+def raise_in(way: str, text: str) -> None:
     """Raise an error with a text, after having printed it in every way."""
-    print(told)
-    print(told, file=sys.stderr)
-    logging.getLogger("acme").error("%s", told)
-    warnings.warn(told, stacklevel=1)
-    thread = threading.Thread(target=raise_error, args=("Exception", told))
+    print(text)
+    print(text, file=sys.stderr)
+    logging.getLogger("acme").error("%s", text)
+    warnings.warn(text, stacklevel=1)
+    thread = threading.Thread(target=raise_error, args=("Exception", text))
     thread.start()
     thread.join()
-    raise_error(way, told)
+    raise_error(way, text)
 
 
-def raise_error(way: str, told: str) -> None:
+def raise_error(way: str, text: str) -> None:
     if way == "KeyboardInterrupt":
-        raise KeyboardInterrupt(told)
+        raise KeyboardInterrupt(text)
     if way == "SystemExit":
-        raise SystemExit(told)
+        raise SystemExit(text)
     if way == "BaseException":
-        raise Stop(told)
+        raise Stop(text)
     if way == "cause":
-        raise KeyError("caused") from OSError(told)
+        raise KeyError("caused") from OSError(text)
     if way == "note":
         error = KeyError("noted")
-        error.add_note(told)
+        error.add_note(text)
         raise error
     if way == "group":
-        raise BaseExceptionGroup("many", [Stop(told)])
+        raise BaseExceptionGroup("many", [Stop(text)])
     if way == "ours":
-        raise SourceError(operation="read", subject=told, cause=OSError(told))
-    raise ValueError(told)
+        raise SourceError(operation="read", subject=text, cause=OSError(text))
+    raise ValueError(text)
 
 
 @record("acme.leaking_source")
@@ -110,8 +110,8 @@ class LeakingReader:
         self._number = number
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        told = json.loads(Path(self._source.spelled).read_text())[self._number]
-        raise_in(WAYS[self._number % len(WAYS)], told)
+        text = json.loads(Path(self._source.spelled).read_text())[self._number]
+        raise_in(WAYS[self._number % len(WAYS)], text)
         yield from ()
 
     def close(self) -> None:

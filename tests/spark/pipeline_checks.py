@@ -1,4 +1,4 @@
-"""What a pipeline of `chained_stages` has to hold at rest: what one pass in plain Python over its sources gives."""
+"""The content that a pipeline of `chained_stages` has to have at rest: that of one pass in plain Python over its sources."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DATASETS = ("a", "b")
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def check_at_rest(journal: str, reads: Mapping[str, Sequence[str]], rows: int, told: Counter[str]) -> None:
+def check_at_rest(journal: str, reads: Mapping[str, Sequence[str]], rows: int, counts: Counter[str]) -> None:
     """Check that each stage has what one pass over what the source published gives, made from what its upstreams have.
 
-    :param reads: what each stage reads, upstreams first. :param rows: how many rows each dataset has. :param told: gets figures.
+    :param reads: what each stage reads, upstreams first. :param rows: how many rows each dataset has. :param counts: of figures.
     """
-    # What was read before its upstreams isn't newer than they are.
+    # A stage that was read before its upstreams isn't newer than they are.
     found = {name: _Published(journal, name) for name in reversed([*reads])}
     datasets = {urn: _by_version(journal, urn) for urn in DATASETS}
     for urn, versions in datasets.items():
@@ -44,14 +44,14 @@ def check_at_rest(journal: str, reads: Mapping[str, Sequence[str]], rows: int, t
         assert one.made_from <= alive, f"{name} was made from {one.made_from - alive}, which nothing published has"
         assert one.kept_by <= alive, f"{name} has state of {one.kept_by - alive}, which nothing published has"
         assert len(one.made_by) == len([some for some in one.rows.values() if some]), f"{name}: one for each version"
-        told["versions"] += len(one.rows)
-        told["versions with state"] += len(one.states)
-        told["restores"] += one.restores
+        counts["versions"] += len(one.rows)
+        counts["versions with state"] += len(one.states)
+        counts["restores"] += one.restores
 
 
 class _Published:
-    """What a stage has published, by version, and the state that it keeps; and which evaluations made it, or what it was made
-    from.
+    """The rows that a stage has published, by version, and the state that it keeps; and which evaluations made it, or what it was
+    made from.
     """
 
     def __init__(self, journal: str, name: str) -> None:

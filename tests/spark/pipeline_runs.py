@@ -100,18 +100,18 @@ class Run:
         self._process = _FORKING.Process(target=_run, args=(writing, lake, name, request, remote, zips), daemon=True)
         self._process.start()
         writing.close()
-        self._told: tuple[set[str], str] | None = None
+        self._result: tuple[set[str], str] | None = None
 
     def wait(self, seconds: float = 240) -> bool:
         """Wait for its end for some time. :return: whether it has ended."""
-        if self._told is None and self._reading.poll(seconds):
+        if self._result is None and self._reading.poll(seconds):
             try:
-                self._told = self._reading.recv()
+                self._result = self._reading.recv()
             except EOFError:
-                self._told = {"killed"}, ""
-        if self._told is not None:
+                self._result = {"killed"}, ""
+        if self._result is not None:
             self._process.join(60)
-        return self._told is not None
+        return self._result is not None
 
     @property
     def statuses(self) -> set[str]:
@@ -119,12 +119,12 @@ class Run:
         if not self.wait():
             self.kill()
             raise AssertionError(f"a run of {self.name} came to no end")
-        assert self._told is not None
-        return self._told[0]
+        assert self._result is not None
+        return self._result[0]
 
     @property
     def details(self) -> str:
-        return "" if self._told is None else self._told[1]
+        return "" if self._result is None else self._result[1]
 
     def kill(self) -> None:
         self._process.kill()
@@ -145,9 +145,9 @@ def _run(writing: Connection, lake: Lake, name: str, request: RunRequest, remote
     os.environ[REMOTE] = remote
     try:
         reports = lake.run(name, request, zips)
-        told = {report.status.value for report in reports}, "\n".join(report.text for report in reports)
+        result = {report.status.value for report in reports}, "\n".join(report.text for report in reports)
     except Exception:
-        told = {"failed"}, traceback.format_exc()
-    writing.send(told)
+        result = {"failed"}, traceback.format_exc()
+    writing.send(result)
     writing.close()
     os._exit(0)  # threads of Spark's client may wait for an answer that never comes

@@ -204,7 +204,7 @@ class Driver:
     def suspend(self, what: str, chosen: Callable[[psutil.Process], bool]) -> psutil.Process:
         """Suspend a process below it, in the middle of something.
 
-        :param chosen: whether a process is there; one that isn't any more when it stands still goes on.
+        :param chosen: whether a process is there; one that isn't any more once it is suspended goes on.
         """
 
         def is_suspended() -> bool:

@@ -1,4 +1,4 @@
-"""The archive of a driver's classes: made once, by its owner, for what it fits; and what people have set wins."""
+"""The archive of a driver's classes: made once, by its owner, for what it fits; and settings that people have made win."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def next_driver(environment: Mapping[str, str], conf: Mapping[str, object] | Non
 
 
 def end(archive: ClassArchive, content: bytes = b"classes") -> None:
-    """What a JVM does as it ends, and then the hook."""
+    """Do what a JVM does as it ends, and then the hook."""
     if archive.made is not None:
         archive.made.write_bytes(content)
     archive.keep()
@@ -200,7 +200,7 @@ def test_what_people_have_set_is_left_alone(environment: dict[str, str], name: s
         {"spark.driver.extraClassPath": "/opt/drivers/*"},
     ],
 )
-def test_what_settings_say_is_left_alone(environment: dict[str, str], conf: dict[str, object]) -> None:
+def test_settings_of_somebody_are_left_alone(environment: dict[str, str], conf: dict[str, object]) -> None:
     make(environment)
     assert next_driver(environment, conf) == ClassArchive()
 

@@ -52,8 +52,8 @@ def test_it_extracts_with_secrets_that_nobody_sees(
     assert any("extract_pack.py" in line for line in watch.seen)
     assert "pack report" in caplog.text
     rendered = "".join(str(getattr(task, name)) for name in task.template_fields)
-    for said in (*watch.seen, rendered, caplog.text, *capfd.readouterr()):
-        assert CANARY not in said
+    for text in (*watch.seen, rendered, caplog.text, *capfd.readouterr()):
+        assert CANARY not in text
     # Beside the server's log: its event log, and everything it keeps of sessions.
     searched = [path for folder in (tmp_path, spark_connect.log.parent) for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in searched if CANARY.encode() in path.read_bytes()]
@@ -94,11 +94,11 @@ def test_a_session_is_given_its_code_and_settings_once_and_each_driver_can_impor
         session.CONF: '{"spark.sql.shuffle.partitions": "7"}',
     }
     command = [sys.executable, "-c", program, str(ship(["acme_shipped"], tmp_path / "code"))]
-    told = [
+    found = [
         subprocess.check_output([*command, *more], env=environment, text=True, stderr=subprocess.DEVNULL).split()
         for more in ([], ["stop"], ["stop"])
     ]
-    assert told == [["1", "7"], ["0", "7"], ["1", "7"]]
+    assert found == [["1", "7"], ["0", "7"], ["1", "7"]]
 
 
 def test_drivers_that_open_a_session_at_once_all_have_it(tmp_path: Path, spark_connect: SparkConnect) -> None:
@@ -151,7 +151,7 @@ def test_a_session_that_was_closed_is_followed_by_another(tmp_path: Path, spark_
     assert set(planned.results) == {"u0"}
 
 
-def test_a_unit_that_fails_is_told_and_a_retry_runs_only_it(tmp_path: Path) -> None:
+def test_a_unit_that_fails_is_reported_and_a_retry_runs_only_it(tmp_path: Path) -> None:
     failing = tmp_path / "failing"
     failing.write_text("u1")
     planned = planned_run(tmp_path, RowsSource(3, failing=str(failing)))
@@ -256,7 +256,9 @@ def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert session.REMOTE not in os.environ
 
 
-def test_channels_that_would_come_out_otherwise_each_time_are_told_by_their_plans(spark_connect: SparkConnect) -> None:
+def test_channels_that_would_come_out_otherwise_each_time_are_recognized_by_their_plans(
+    spark_connect: SparkConnect,
+) -> None:
     program = (
         "from pyspark.sql import SparkSession, functions as f\n"
         "from airflow_gobblin.errors import ConfigurationError\n"

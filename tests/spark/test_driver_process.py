@@ -27,7 +27,7 @@ from tests.services.environment import TEMPORARY
 pytestmark = pytest.mark.slow
 
 SECRET = "canary-of-a-driver"
-TELLS = """
+SCRIPT = """
 import json, os, random, sys
 import numpy
 print(json.dumps({
@@ -63,27 +63,27 @@ def servers(folder: Path) -> list[psutil.Process]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    (tmp_path / "tells.py").write_text(TELLS)
-    return tmp_path / "tells.py"
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return tmp_path / "script.py"
 
 
 def run(script: Path, *arguments: str, **variables: str) -> tuple[dict[str, Any], int]:
-    """What a driver says of itself, and its status."""
+    """Run a driver. :return: its description of itself, and its status."""
     with start_driver([str(script), *arguments], os.environ | variables) as driver:
         assert driver.stdout is not None
-        told, error = driver.stdout
+        output, error = driver.stdout
     assert error == "to stderr\n"
-    found: dict[str, Any] = json.loads(told)
+    found: dict[str, Any] = json.loads(output)
     return found, driver.wait()
 
 
 def test_a_forked_driver_is_as_one_that_is_started_anew(script: Path, tmp_path: Path) -> None:
-    said, status = run(script, "3", "two words", ACME_SECRET=SECRET)
+    shown, status = run(script, "3", "two words", ACME_SECRET=SECRET)
     assert status == 3
-    assert (said["arguments"], said["folder"], said["secret"]) == (["3", "two words"], os.getcwd(), SECRET)
-    assert (said["name"], said["beside"], said["session"]) == ("__main__", str(tmp_path), said["pid"])
-    assert {*said["names"]} == {*os.environ, "ACME_SECRET"}
-    assert said["loaded"]
+    assert (shown["arguments"], shown["folder"], shown["secret"]) == (["3", "two words"], os.getcwd(), SECRET)
+    assert (shown["name"], shown["beside"], shown["session"]) == ("__main__", str(tmp_path), shown["pid"])
+    assert {*shown["names"]} == {*os.environ, "ACME_SECRET"}
+    assert shown["loaded"]
 
 
 def test_drivers_share_a_server_that_knows_no_secret(script: Path, folder: Path) -> None:
@@ -113,8 +113,8 @@ def test_a_server_that_ended_is_followed_by_another(script: Path) -> None:
 
 def test_a_driver_that_nobody_forks_is_started_anew(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "__name__", "acme_no_such_server")
-    said, status = run(script, "4")
-    assert (said["loaded"], said["parent"], status) == (False, os.getpid(), 4)
+    shown, status = run(script, "4")
+    assert (shown["loaded"], shown["parent"], status) == (False, os.getpid(), 4)
 
 
 def test_where_no_socket_can_be_drivers_are_started_anew(

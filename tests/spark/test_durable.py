@@ -62,7 +62,7 @@ def connections(cluster: SparkStandalone, monkeypatch: pytest.MonkeyPatch) -> No
 
 @dataclass
 class Remembered:
-    """What Airflow keeps for a task from try to try."""
+    """The values that Airflow keeps for a task from try to try."""
 
     values: dict[str, Any] = field(default_factory=dict)
 
@@ -146,7 +146,7 @@ def test_a_second_try_finds_the_driver_again_and_a_third_sees_that_units_are_mis
     assert [(report.standing, len(report.groups)) for report in planned.reports] == [(0, 2), (1, 1)]
 
 
-def test_a_driver_that_comes_to_nothing_says_why_and_the_next_try_submits_anew(
+def test_a_driver_that_comes_to_nothing_reports_why_and_the_next_try_submits_anew(
     cluster: SparkStandalone, connections_file: Path, tmp_path: Path
 ) -> None:
     planned = planned_run(tmp_path, RowsSource(1, conn_id="db"))

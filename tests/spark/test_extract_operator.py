@@ -45,7 +45,7 @@ def operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
 
 
 @pytest.mark.parametrize(
-    ("lacking", "told"),
+    ("lacking", "expected"),
     [
         (
             {"JAVA_HOME": "/nowhere"},
@@ -59,14 +59,14 @@ def operator(planned: PlannedRun, **options: Any) -> ExtractOperator:
     ],
 )
 def test_without_java_or_spark_the_task_fails_at_once_with_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: dict[str, str | None], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: dict[str, str | None], expected: str
 ) -> None:
     planned = planned_run(tmp_path, RowsSource(1))
     for name, value in lacking.items():
         monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
     with pytest.raises(AirflowFailException) as caught:
         operator(planned).execute({})
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert caught.value.__suppress_context__  # Airflow logs it, and no other traceback
     assert planned.reports == []
 
@@ -90,11 +90,11 @@ def test_it_extracts_with_secrets_that_nobody_sees(
     assert not [line for line in watch.seen if CANARY in line]
     rendered = {name: str(getattr(task, name)) for name in task.template_fields}
     assert not [name for name, value in rendered.items() if CANARY in value]
-    said = "".join(capfd.readouterr())
-    assert "Spark-Submit cmd" in said
-    assert "pack report" in said
-    assert CANARY not in said
-    logged = [line for line in said.splitlines() if " INFO " in line]
+    output = "".join(capfd.readouterr())
+    assert "Spark-Submit cmd" in output
+    assert "pack report" in output
+    assert CANARY not in output
+    logged = [line for line in output.splitlines() if " INFO " in line]
     assert logged
     assert all(" INFO airflow_gobblin." in line for line in logged)  # none of Spark's hundred lines
     assert "the task has no link to http://" in caplog.text  # no Airflow keeps it, and that fails nothing
@@ -114,7 +114,7 @@ def test_the_first_error_of_the_driver_ends_the_task(tmp_path: Path) -> None:
         operator(planned).execute({})
     assert not isinstance(caught.value, AirflowFailException)  # a source may recover
     assert str(caught.value).startswith("no result of 1 unit of acme.rows0. The first error: SourceError: ")
-    assert "it is told to fail" in str(caught.value).splitlines()[-1]
+    assert "it is made to fail" in str(caught.value).splitlines()[-1]
 
 
 def test_what_no_retry_heals_fails_at_once(tmp_path: Path) -> None:
@@ -191,17 +191,17 @@ def test_a_flush_whose_plan_lost_is_planned_and_extracted_again_and_decided(
     asked = run_requests.context(conf={"flush": True})
     planned = planned_run(tmp_path, source, code=(), uris={"db": uri}, request=run_request(asked))
     decide = replan.decide_and_plan_again
-    told: list[bool] = []
+    decided: list[bool] = []
 
     def late(*arguments: Any) -> bool:
-        if not told:
+        if not decided:
             inprocess.go_on(rival.opened, rival.run, rival.opened.connections)
-        told.append(decide(*arguments))
-        return told[-1]
+        decided.append(decide(*arguments))
+        return decided[-1]
 
     monkeypatch.setattr(replan, "decide_and_plan_again", late)
     operator(planned, conn_id="spark_warm", conf={}).execute(asked)
-    assert told == [True, False]
+    assert decided == [True, False]
     assert len(planned.reports) == 2
     run = planned.opened.staging.run(planned.run.run)
     assert run is not None

@@ -1,4 +1,4 @@
-"""What a mirror publishes is registered in a real Hive metastore, by a step on the driver of a real Spark."""
+"""The partitions that a mirror publishes are registered in a real Hive metastore, by a step on the driver of a real Spark."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_another_location_is_an_error_that_names_both(table: Table, tmp_path: Pa
     table.sql(f"ALTER TABLE sales ADD PARTITION (dt = '1') LOCATION '{elsewhere}'")
     with pytest.raises(StepConflictError, match=f"'dt=1' has the location 'file:{elsewhere}', and not 'file:.*/dt=1'"):
         step.verify(table.context)
-    assert table.delete("dt=1").verify(table.context) is StepStatus.DONE, "what is elsewhere is somebody's own"
+    assert table.delete("dt=1").verify(table.context) is StepStatus.DONE, "a partition elsewhere is somebody's own"
 
 
 def test_what_is_another_table_or_deletes_files_is_refused(table: Table) -> None:

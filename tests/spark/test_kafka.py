@@ -1,4 +1,4 @@
-"""A topic of a real Kafka read by Spark, whose task or driver is killed in the middle: what is published is what an independent
+"""A topic of a real Kafka read by Spark, whose task or driver is killed in the middle: it publishes what an independent
 consumer reads, each record once.
 """
 
@@ -41,7 +41,7 @@ def topic(kafka: Kafka) -> str:
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, kafka: Kafka, topic: str, tmp_path: Path) -> Lake:
-    """An ingestion in units of a partition, of a few files each. The parameter says where to."""
+    """An ingestion in units of a partition, of a few files each. The parameter names the place."""
     place, access = str(tmp_path / "lake"), None
     if request.param == "s3":
         server: S3Server = request.getfixturevalue("versitygw")

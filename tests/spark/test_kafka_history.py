@@ -2,8 +2,9 @@
 
 A producer never stops. Workers, drivers and publishers are killed, the broker too; partitions are added, unread offsets are
 deleted, transactions are aborted, a topic is compacted, and packs and cores change. All of that is drawn like cards, so that each
-of it happens as often as the rest. After each run, published files and what waits are compared with what an independent consumer
-has read by then. A seed determines what happens, but not when exactly a kill hits, nor how many records come during a run.
+of it happens as often as the rest. After each run, published files and waiting records are compared with what an independent
+consumer has read by then. A seed determines what happens, but not when exactly a kill hits, nor how many records come during a
+run.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ HAPPENING = (
     "runs held",
     "runs with records coming",
 )
-"""What each whole history has."""
+"""The events that each whole history has."""
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ class World:
         )
         self.events = Deck[Callable[[], None]](events, self.chance)
         self.victims = Deck(("", "worker", "driver", "publisher"), self.chance)
-        self.told = Counter[str]()
+        self.counts = Counter[str]()
         self.came = 0
         self.seen: dict[str, dict[Place, Record]] = {PLAIN: {}, COMPACTED: {}}
         self.lost: dict[str, set[Place]] = {PLAIN: set(), COMPACTED: set()}
@@ -147,7 +148,7 @@ class World:
     def opened(self) -> OpenJob:
         return OpenJob(self.job, self.journal, SparkConnections(uris(self.kafka)))
 
-    # What happens between runs
+    # Events between runs
 
     def happen(self) -> None:
         """Let records come, and something else."""
@@ -186,12 +187,12 @@ class World:
 
     def add_a_partition(self) -> None:
         self.kafka.add_partitions(PLAIN, self.partitions(PLAIN) + 1)
-        self.told["partitions added"] += 1
+        self.counts["partitions added"] += 1
 
     def end_transactions(self) -> None:
         for commit in (False, True):
             self.transaction(commit=commit)
-            self.told[f"transactions {'committed' if commit else 'aborted'}"] += 1
+            self.counts[f"transactions {'committed' if commit else 'aborted'}"] += 1
 
     def transaction(self, *, commit: bool) -> None:
         producer = self.kafka.producer(**{"transactional.id": uuid.uuid4().hex})
@@ -207,7 +208,7 @@ class World:
         unread = self.watermark(PLAIN)[0]
         assert max(offset for partition, offset in self.seen[PLAIN] if partition == 0) > unread + 5
         self.kafka.delete_records(PLAIN, {0: unread + 5})
-        self.told["losses"] += 1
+        self.counts["losses"] += 1
 
     def compact(self) -> None:
         """Let the cleaner remove records that no run has read yet."""
@@ -224,19 +225,19 @@ class World:
             return not unread <= {record[:2] for record in self.kafka.records(COMPACTED)}
 
         self.kafka.wait_until(is_cleaned)
-        self.told["compactions of unread records"] += 1
+        self.counts["compactions of unread records"] += 1
 
     def kill_the_broker(self) -> None:
         self.kafka.stop(signal.SIGKILL)
         self.kafka.start()
         self.kafka.wait_until(lambda: self.kafka.records(PLAIN) is not None)
-        self.told["brokers killed"] += 1
+        self.counts["brokers killed"] += 1
 
     def change(self) -> None:
         """Change packs and cores."""
         self.cores = self.chance.choice([cores for cores in (1, 2, 3) if cores != self.cores])
         self.job = replace(self.job, max_packs=3 - (self.job.max_packs or 1))
-        self.told["changes of packs and cores"] += 1
+        self.counts["changes of packs and cores"] += 1
 
     # A run
 
@@ -245,16 +246,16 @@ class World:
         opened, request = self.opened(), RunRequest(f"run {number}", flush=flush)
         verify_recover(opened, request)
         plan = create_work_units(opened, request)
-        self.told["runs"] += 1
+        self.counts["runs"] += 1
         if not plan.packs:
-            self.told["runs held"] += 1
+            self.counts["runs held"] += 1
             return
         victim, came = "" if flush else self.victims.draw(), self.came
         killed = [self.extract(PlannedRun(self.folder, opened, plan), pack.index, victim) for pack in plan.packs]
         killed.append(self.publish(opened, plan, victim))
-        self.told["runs with records coming"] += self.came > came
+        self.counts["runs with records coming"] += self.came > came
         if any(killed):
-            self.told[f"{victim}s killed"] += 1
+            self.counts[f"{victim}s killed"] += 1
         elif victim:
             self.victims.put_back(victim)  # it had ended already
 
@@ -297,12 +298,12 @@ class World:
         return False
 
     def publish(self, opened: OpenJob, plan: RunPlan, victim: str) -> bool:
-        """Decide and publish, in a process of its own, that may be killed. What it leaves, the next run finishes.
+        """Decide and publish, in a process of its own, that may be killed. The next run finishes what it leaves.
 
         :return: whether it was killed.
         """
 
-        def work(_tell: object) -> None:
+        def work(_send: object) -> None:
             mine = OpenJob(self.job, self.journal, NoConnections())
             for pack in plan.packs:
                 write_commit_steps(mine, plan, pack)
@@ -314,12 +315,12 @@ class World:
             child.send(signal.SIGKILL)
         child.result(120)
         if victim != "publisher":
-            # What a killed worker or driver leaves fails in one of many ways; what nothing was killed under doesn't fail.
+            # After a kill of a worker or driver it fails in one of many ways; where nothing was killed, it doesn't.
             failed = [report.text for report in finish(opened, plan) if report.status == "failed"]
             assert victim or not failed, failed
         return killed
 
-    # What has to hold
+    # Checks
 
     def watermark(self, topic: str) -> tuple[int, ...]:
         mark = self.journal.state(topic).watermark
@@ -389,8 +390,8 @@ def test_runs_publish_each_record_once_whatever_is_killed(
     assert "it was deleted and made anew" in note.detail
     files = sum(len(world.journal.read_dataset(topic).files) for topic in world.seen)
     if share == 1:
-        missing = [what for what in HAPPENING if not world.told[what]]
+        missing = [what for what in HAPPENING if not world.counts[what]]
         assert not missing
         assert world.lost[PLAIN] & {*world.seen[PLAIN]}, "records were lost, by name"
-    figures = ", ".join(f"{count} {what}" for what, count in sorted(world.told.items()))
+    figures = ", ".join(f"{count} {what}" for what, count in sorted(world.counts.items()))
     proved("Kafka on real Spark", f"{figures}; {files} files", f"seed {seed}; {chosen_by(share, seed)}")

@@ -1,4 +1,4 @@
-"""Values of a topic decoded in Spark's tasks by a real registry; what can't be is kept beside the dataset, in an object store."""
+"""Values of a topic decoded in Spark's tasks by a real registry; bad values are kept beside the dataset, in an object store."""
 
 from __future__ import annotations
 

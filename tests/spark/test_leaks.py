@@ -40,7 +40,7 @@ def leaks(text: str) -> Iterator[str]:
 
 @one_in(3)
 @pytest.mark.parametrize("in_driver", ["", "Exception", "SystemExit"])
-def test_what_code_on_spark_tells_of_a_password_is_nowhere(tmp_path: Path, in_driver: str) -> None:
+def test_a_password_that_code_on_spark_leaks_is_nowhere(tmp_path: Path, in_driver: str) -> None:
     run, submit = planned(tmp_path, in_driver)
     done = submit.run(run)
     assert done.returncode == 1

@@ -77,7 +77,7 @@ class OnSpark:
 
 
 def differences(trees: Trees) -> str:
-    """What rsync would do to make the target equal to the source, by the content of the files and what is kept of them."""
+    """Return what rsync would do to make the target equal to the source, by the content of the files and what is kept of them."""
     command = ["rsync", "-n", "-rltp", "--delete", "--checksum", "--itemize-changes", "--exclude=/_gobblin"]
     done = subprocess.run(
         [*command, f"{trees.source}/", f"{trees.target}/"], capture_output=True, text=True, check=True
@@ -93,7 +93,7 @@ def test_a_real_tree_is_mirrored_and_rsync_finds_nothing_to_do(
     with caplog.at_level("INFO", "airflow_gobblin.spark.pack"):
         assert on_spark.run() == {"email#files": "committed", "xml#files": "committed"}
     assert re.search(r": ([1-9]\d*) of \1 files, ([\d.]+ [kM]B) of \2, [\d.]+ [kMG]?B/s", caplog.text), (
-        "the progress is told"
+        "the progress is logged"
     )
     assert differences(trees) == root_only(trees)
     assert on_spark.run() == {"email#files": "idle", "xml#files": "idle"}

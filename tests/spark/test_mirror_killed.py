@@ -110,7 +110,7 @@ def test_spark_itself_tries_a_task_again_that_was_killed_in_mid_file(
     assert driver.end() == 0, driver.output[-5000:]
     assert publish(planned) == {A: "committed", B: "committed"}
     assert trees.equal()
-    assert trees.staged() == [], "what the killed task had written is swept"
+    assert trees.staged() == [], "the file of the killed task is swept"
 
 
 def test_a_driver_is_killed_in_mid_file_and_its_task_goes_on_beside_the_next_try(

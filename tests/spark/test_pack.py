@@ -69,7 +69,7 @@ def test_a_unit_that_fails_is_a_result_and_a_retry_runs_only_it(shipped_spark: S
     (failure,) = first.failures
     error = str(failure)
     assert error == planned.failures["u1"].why
-    assert "it is told to fail" in error
+    assert "it is made to fail" in error
     failing.write_text("")
     second = run(shipped_spark, planned)
     assert (second.standing, sum(group.units for group in second.groups), second.failures) == (2, 1, ())

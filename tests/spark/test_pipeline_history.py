@@ -1,7 +1,7 @@
 """Random histories of a pipeline on real Spark, with kills of real processes, against one pass in plain Python.
 
 The runs of all jobs are processes, driving a warm Spark. They are killed or stopped at any moment, as are Spark's Python workers
-and Spark itself; versions are sealed early, runs are cleared, and nobody tells a stage that there is something to do. Functions
+and Spark itself; versions are sealed early, runs are cleared, and nobody notifies a stage that there is work. Functions
 give something else at each evaluation. A seed determines what happens, but not when exactly a kill hits.
 """
 
@@ -43,7 +43,7 @@ LEVELS = (("raw",), ("one", "two"), ("both", "sums"))
 RUN_SECONDS = 1.5
 """About as long as a run takes that makes a version."""
 VICTIMS = ("", "", "run", "run", "stopped run", "worker")
-"""What is killed during an act; Spark itself once in a while."""
+"""The processes that are killed during an act; Spark itself once in a while."""
 HAS_TO_HAPPEN = ("restores", "runs hit", "stopped runs hit", "workers hit")
 """A fifth as often as there are histories: more are played until it has, as a kill may come too late on a fast machine."""
 
@@ -89,10 +89,10 @@ class World:
         self.numbers = count(1)
         self.cleared: list[RunRequest] = []
         self.late: list[Run] = []
-        self.told = Counter[str]()
+        self.counts = Counter[str]()
         self.disturbed = False
 
-    # What happens
+    # Events
 
     def play(self, count: int, acts: Deck[Act], victims: Deck[str]) -> None:
         """Let so many things happen, and stages run, in which something may be killed."""
@@ -102,7 +102,7 @@ class World:
             running = [*acts.draw()(self), *map(self.stage, self.chance.sample([*READS], 2))]
             victim = victims.draw()
             if victim and self.strike(victim, running):
-                self.told[f"{victim}s hit"] += 1
+                self.counts[f"{victim}s hit"] += 1
             elif victim:
                 victims.put_back(victim)
             self.finish(running)
@@ -134,7 +134,7 @@ class World:
             if run not in self.late:
                 found = run.statuses
                 assert self.disturbed or "failed" not in found, run.details
-                self.told.update(f"runs {status}" for status in found)
+                self.counts.update(f"runs {status}" for status in found)
         self.disturbed = False
 
     def source(self, request: RunRequest) -> Run:
@@ -169,7 +169,7 @@ class World:
         admin = self.admin("raw")
         with suppress(GobblinError):  # it hasn't come so far, or a slot of it is pending
             admin.rewind(self.chance.choice(DATASETS), LongWatermark(position), "the rows were wrong")
-            self.told["rewinds"] += 1
+            self.counts["rewinds"] += 1
         return []
 
     def replace(self) -> Sequence[Run]:
@@ -178,7 +178,7 @@ class World:
         low = self.chance.randrange(self.lake.rows)
         high = min(self.lake.rows, low + self.chance.randrange(1, 2 * PERIOD))
         urn = self.chance.choice(DATASETS)
-        self.told["replacements"] += 1
+        self.counts["replacements"] += 1
         return [self.source(RunRequest(f"raw/{next(self.numbers)}", high, (urn,), low, replace=True))]
 
     def rewind_a_stage(self) -> Sequence[Run]:
@@ -188,17 +188,17 @@ class World:
             made = admin.journal.state(name).checkpoints.values()
             to = self.chance.choice([None, *(one.version for one in made)])
             admin.carry_out(would_rewind(admin, name, to), "to see it again")
-            self.told["rewinds of stages"] += 1
+            self.counts["rewinds of stages"] += 1
         return []
 
     def admin(self, name: str) -> Administration:
         return Administration(Journal.create(self.lake.journal, name), f"{self.lake.folder}/{name}", "ann")
 
     def rest(self) -> None:
-        """What was stopped goes on, and then everything runs until nothing changes."""
+        """Let stopped runs go on, and then run everything until nothing changes."""
         for run in self.late:
             run.go_on()
-            self.told.update(f"late runs {status}" for status in run.statuses)
+            self.counts.update(f"late runs {status}" for status in run.statuses)
         self.lake = Lake(self.lake.folder, self.lake.rows + PERIOD, self.lake.revision)
         found = set[str]()
         for _ in range(ROUNDS):
@@ -223,7 +223,7 @@ HAPPENING = (
     World.replace,
     World.rewind_a_stage,
 )
-"""What happens, as often as the rest, but for what is taken back: that twice."""
+"""The acts, each as often as the rest, but for those that take something back: those twice."""
 
 
 def at(position: int) -> datetime:
@@ -239,25 +239,25 @@ def test_a_pipeline_on_spark_is_at_rest_what_one_pass_gives_whatever_is_killed(
     zips = (str(ship(CODE, tmp_path / "code")),)
     chance = random.Random(seed)
     acts, victims = Deck[Act](HAPPENING, chance), Deck((*VICTIMS, *(("Spark",) if share == 1 else ())), chance)
-    told, server = Counter[str](), Server(tmp_path)
+    counts, server = Counter[str](), Server(tmp_path)
     try:
         for number in count():
-            if number >= histories and all(told[what] >= histories // 5 for what in HAS_TO_HAPPEN):
+            if number >= histories and all(counts[what] >= histories // 5 for what in HAS_TO_HAPPEN):
                 break
-            assert number < 4 * histories, told
+            assert number < 4 * histories, counts
             folder = tmp_path / f"history-{number}"
             folder.mkdir()
             world = World(server, folder, zips, seed + number)
             try:
                 world.play(ACTS if share == 1 else FEWER_ACTS, acts, victims)
-                check_at_rest(world.lake.journal, READS, world.lake.rows, world.told)
+                check_at_rest(world.lake.journal, READS, world.lake.rows, world.counts)
             except AssertionError as error:
-                error.add_note(f"history {number} of seed {seed}: {dict(world.told)}")
+                error.add_note(f"history {number} of seed {seed}: {dict(world.counts)}")
                 raise
-            told += world.told
+            counts += world.counts
     finally:
         server.close()
-    figures = ", ".join(f"{number} {what}" for what, number in sorted(told.items()))
+    figures = ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))
     proved(
         "random histories of pipelines on real Spark",
         f"{number} histories: {figures}; none broke a promise",

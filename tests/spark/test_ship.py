@@ -1,4 +1,4 @@
-"""What is shipped to Spark: all that executors need, always the same bytes, and nothing that can't work there."""
+"""The code that is shipped to Spark: all that executors need, always the same bytes, and nothing that can't work there."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_a_folder_below_the_target_that_somebody_else_may_have_filled_is_refused
     except PermissionError:
         pytest.skip("only root can make a folder somebody else's")
     with pytest.raises(
-        ConfigurationError, match=r"what is found there is run, secrets in hand.*leave out `durable`"
+        ConfigurationError, match=r"code that is found there is run, secrets in hand.*leave out `durable`"
     ) as caught:
         code_folder(str(tmp_path))
     assert str(planted) in str(caught.value)

@@ -84,7 +84,7 @@ class Tabled:
         return Counter(row["row"].upper() for row in rows)
 
     def check(self) -> None:
-        """The table and the channel have what one pass over the source gives, and the journal says the same."""
+        """The table and the channel have what one pass over the source gives, and the journal agrees."""
         split = Journal.open(self.journal, "split")
         odd = split.read_dataset("split", channel="odd").to_arrow().to_table().to_pylist()
         rows = self.of_the_source()

@@ -251,7 +251,7 @@ def test_other_columns_are_refused_before_a_file_is_read(
     before = {*tmp_path.glob("raw/a/*.parquet")}
     diamond.grow(6, 6)
     for path in {*tmp_path.glob("raw/a/*.parquet")} - before:
-        path.write_bytes(b"whoever reads this fails")
+        path.write_bytes(b"a reader of this fails")
     diamond.one = function
     report = diamond.run("one")
     assert report.status == "failed"
@@ -390,7 +390,7 @@ def test_columns_that_are_read_without_spark_are_those_that_spark_reads(spark: S
     assert {name: one or of_spark[name] for name, one in found.items()} == of_spark
 
 
-def test_columns_may_be_lists_of_which_spark_tells_now_and_then_that_no_element_is_null(totals: SparkTotals) -> None:
+def test_columns_may_be_lists_of_which_spark_declares_now_and_then_that_no_element_is_null(totals: SparkTotals) -> None:
     totals.function, totals.state = Frame("acme.gathered"), State(("key",), "key bigint, seen array<string>", buckets=2)
     for rows in (4, 3):
         totals.grow(rows)
@@ -402,7 +402,7 @@ def test_columns_may_be_lists_of_which_spark_tells_now_and_then_that_no_element_
 def test_buckets_of_state_stay_apart_on_fewer_cores(totals: SparkTotals) -> None:
     totals.function, totals.state = Frame("acme.wide"), State(("key",), "key bigint", buckets=8)
     conf, before = totals.spark.conf, totals.spark.conf.getAll
-    conf.set("spark.sql.shuffle.partitions", "8")  # as many as buckets: what the function shuffles is written as it is
+    conf.set("spark.sql.shuffle.partitions", "8")  # as many as buckets: shuffled rows are written as they are
     conf.set("spark.sql.adaptive.coalescePartitions.minPartitionSize", "1k")
     try:
         for rows in (4, 3):
@@ -581,7 +581,7 @@ def flights_of_the_page(path: Path) -> None:
         database.execute("INSERT INTO weather (origin, hour, wind) VALUES ('JFK', 2, 20.5)")
 
 
-def test_a_pipeline_is_tried_as_the_page_says(
+def test_a_pipeline_is_tried_as_on_the_page(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blocks = dict(BLOCK.findall((ROOT / "docs" / "pipelines.md").read_text()))
@@ -630,10 +630,10 @@ def test_the_pipeline_of_the_page(spark: SparkSession, tmp_path: Path, monkeypat
     exec(compile(blocks["channels"].replace("/lake/", f"{tmp_path}/"), "pipelines.md", "exec"), defined)
     checks: Pipeline = defined["checks"]
     import_kinds(checks.code)
-    for name, told in (("checked", 10), ("report", 1)):
+    for name, rows in (("checked", 10), ("report", 1)):
         opened = OpenJob(checks[name], Journal.create(pipeline.journal, name, connections), connections)
         report = run_stage(spark, opened, RunRequest(name), checks.code)
-        assert (report.status, report.rows) == ("committed", told)
+        assert (report.status, report.rows) == ("committed", rows)
     found = Journal.open(pipeline.journal, "report").read_dataset("report").to_arrow().to_table().to_pylist()
     assert found == [{"carrier": "DL", "refused": 1}]
 

@@ -76,7 +76,7 @@ def submit(cluster: SparkStandalone, driver_python: Path, tmp_path: Path) -> Sub
 
 
 def command_lines() -> list[str]:
-    """What anybody on this host sees of all its processes."""
+    """The command lines of all processes, as anybody on this host sees them."""
     return [command_line(process) for process in psutil.process_iter()]
 
 
@@ -120,8 +120,8 @@ def test_what_the_cluster_lacks_is_named_first(submit: Submit, executor_python: 
     planned = planned_run(tmp_path, RowsSource(1, needs=("adbc_driver_sqlite.dbapi",)))
     done = submit.run(planned)
     assert done.returncode == 1
-    said = done.stdout.splitlines()[-1]
-    assert said.startswith(f"{FIRST_ERROR}EnvironmentMismatchError: can't run Python ")
-    assert f"({executor_python})" in said
-    assert "module 'adbc_driver_sqlite.dbapi' can't be imported: ModuleNotFoundError" in said
+    line = done.stdout.splitlines()[-1]
+    assert line.startswith(f"{FIRST_ERROR}EnvironmentMismatchError: can't run Python ")
+    assert f"({executor_python})" in line
+    assert "module 'adbc_driver_sqlite.dbapi' can't be imported: ModuleNotFoundError" in line
     assert planned.failures == {}

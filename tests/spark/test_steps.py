@@ -82,12 +82,12 @@ def test_a_long_sequence_is_written_and_carried_out_there(
         )
         use(extracted, "spark_warm")
         assert done(partial(execute_commit_steps, opened), extracted).status == "committed"
-    for said in (
+    for text in (
         "are written on Spark, in 3 pieces",
         "are carried out on Spark, in 3 pieces",
         "11 steps: 0 done before, 10 done on Spark",
     ):
-        assert said in caplog.text
+        assert text in caplog.text
     check_published(extracted)
 
 
@@ -161,7 +161,7 @@ def test_a_step_that_cannot_be_done_is_named_and_the_others_are_done(extracted: 
     foreign.write_bytes(b"somebody else's")
     report = done(partial(execute_commit_steps, opened), extracted)
     assert (report.status, report.retryable) == ("failed", False)
-    assert f"file {step.target!r} of dataset {URN!r}: another file stands there" in report.detail  # type: ignore[attr-defined]
+    assert f"file {step.target!r} of dataset {URN!r}: another file is there" in report.detail  # type: ignore[attr-defined]
     assert opened.journal.state(URN).pending
     assert len(list(foreign.parent.glob("*.parquet"))) >= 1 + 4  # the other pieces went on
     foreign.unlink()
@@ -218,7 +218,7 @@ def test_a_target_that_goes_while_spark_starts_is_the_cause_and_no_failure_of_th
     assert done(partial(execute_commit_steps, opened), extracted).status == "committed"
     assert opened.journal.read_dataset(URN).rows == UNITS * ROWS
     finish(opened, extracted.run)
-    assert opened.staging.tokens() == ()  # what the work left where it couldn't be removed is swept
+    assert opened.staging.tokens() == ()  # files that the work left where it couldn't remove them are swept
 
 
 def test_every_task_of_a_group_knows_how_steps_go_to_spark(extracted: PlannedRun) -> None:

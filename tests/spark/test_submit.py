@@ -33,12 +33,12 @@ def test_a_driver_killed_at_5_of_8_leaves_5_and_the_retry_runs_exactly_the_missi
     assert {after[unit].attempt for unit in late} == {report.attempt}
 
 
-def test_the_first_error_is_the_last_thing_a_driver_says(tmp_path: Path) -> None:
+def test_the_first_error_is_the_last_thing_a_driver_reports(tmp_path: Path) -> None:
     failing = tmp_path / "failing"
     failing.write_text("u0")
     planned = planned_run(tmp_path, RowsSource(2, failing=str(failing), conn_id="db"))
     done = Submit(uris={"db": "postgresql://reader:canary@host/db"}).run(planned)
     assert done.returncode == 1
-    said = done.stdout.splitlines()[-1]
-    assert said.removeprefix(FIRST_ERROR) == planned.failures["u0"].why
+    line = done.stdout.splitlines()[-1]
+    assert line.removeprefix(FIRST_ERROR) == planned.failures["u0"].why
     assert set(planned.results) == {"u1"}

@@ -27,7 +27,7 @@ def planned_for(form: Format, folder: Path) -> PlannedRun:
 
 
 def committed(planned: PlannedRun, form: Format) -> None:
-    """What was extracted is committed, and a reader outside has each row once."""
+    """Commit what was extracted, and check that a reader outside has each row once."""
     assert {file.unit for result in planned.results.values() for file in result.data_files} == {"u0", "u1", "u2"}
     (pack,) = planned.run.packs
     write_commit_steps(planned.opened, planned.run, pack)

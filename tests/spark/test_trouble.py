@@ -1,4 +1,4 @@
-"""What may go wrong under a run, on real parts: each row is published once, or the run reports why and the next does.
+"""Faults that may happen under a run, on real parts: each row is published once, or the run reports why and the next does.
 
 A lost executor is in `test_standalone`, a killed driver in `test_submit`.
 """

@@ -15,7 +15,7 @@ def test_the_heap_of_a_worker_is_frozen_once() -> None:
         frozen = gc.get_freeze_count()
         later: list[list[int]] = [[] for _ in range(10_000)]
         freeze_heap()
-        # Not equal: what other threads free is counted no more.
+        # Not equal: objects that other threads free are counted no more.
         assert 0 < gc.get_freeze_count() < frozen + len(later)
         assert gc.get_threshold() == (NEW_OBJECTS, *before[1:])
     finally:

@@ -44,7 +44,7 @@ class StageDataset:
 @record("test.lines_of")
 @dataclass(frozen=True)
 class LinesOf:
-    """What a plan binds. :param files: of each input, the paths that its version consumes."""
+    """The binding of a plan. :param files: of each input, the paths that its version consumes."""
 
     files: Mapping[str, tuple[str, ...]]
 
@@ -168,7 +168,7 @@ def evaluations(paths: Iterable[str]) -> set[str]:
 
 
 def joined(name: str, inputs: Iterable[Iterable[str]]) -> list[str]:
-    """What a stage makes of the rows of its inputs."""
+    """The rows that a stage makes of those of its inputs."""
     by_key: dict[str, list[str]] = {}
     for rows in inputs:
         for row in rows:

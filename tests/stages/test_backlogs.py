@@ -1,4 +1,4 @@
-"""What a long backlog costs: each version as much as in a short one."""
+"""The cost of a long backlog: each version as much as in a short one."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def compared(versions: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
             trim(upstream.journal, upstream.history)
     numbers = range(1, versions + 1)
     made = [Checkpoint(datetime.fromtimestamp(3600 * n, UTC), {SOURCE: consumed(n)}, {}) for n in numbers]
-    count, stands = Counter[str](), lineage._is_valid
+    count, valid = Counter[str](), lineage._is_valid
 
     def look(kind: str, since: int) -> frozenset[ConsumedSlot]:
         def counted(parent: ConsumedSlot, history: History, units: int) -> bool:
             count[kind] += 1
-            return stands(parent, history, units)
+            return valid(parent, history, units)
 
         with monkeypatch.context() as patch:
             patch.setattr(lineage, "_is_valid", counted)

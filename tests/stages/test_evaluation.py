@@ -73,8 +73,8 @@ def nested(*, nullable: bool) -> pa.Schema:
     )
 
 
-def test_columns_are_the_same_whether_or_not_spark_tells_that_nothing_in_them_is_null() -> None:
-    """It tells so of what `collect_set` gives, and no longer once that was joined, or read from a file."""
+def test_columns_are_the_same_whether_or_not_spark_knows_that_nothing_in_them_is_null() -> None:
+    """It knows that of the result of `collect_set`, and no longer once that was joined, or read from a file."""
     assert nested(nullable=False) != nested(nullable=True)
     assert _types(nested(nullable=False)) == _types(nested(nullable=True))
     assert _types(pa.schema([("some", pa.list_(pa.int64()))])) != _types(pa.schema([("some", pa.list_(pa.string()))]))

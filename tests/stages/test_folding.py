@@ -1,4 +1,4 @@
-"""What a stage's chain keeps of its versions, also behind a trim."""
+"""A stage's chain: what it keeps of its versions, also behind a trim."""
 
 from __future__ import annotations
 

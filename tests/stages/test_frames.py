@@ -74,7 +74,7 @@ def test_a_plan_names_the_files_of_its_version_and_their_schema(copied: Copied) 
     (first,) = (f.path for f in Journal.open(copied.pipeline["raw"].journal, "raw").read_dataset("flights").files[:1])
     assert (read.paths, read.rows) == ((first,), 4)
     assert schema.decode(read.schema).names == ["row"]
-    assert plan.schema is None, "the first evaluation tells it"
+    assert plan.schema is None, "the first evaluation determines it"
 
 
 def test_a_stage_waits_for_the_first_run_of_what_it_reads(copied: Copied) -> None:

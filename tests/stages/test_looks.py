@@ -45,7 +45,7 @@ class Looks:
         self.upstreams = {one.id: Chain(one.urn) for one in INPUTS}
         self.stage = Chain("clean")
         self.pending: dict[str, int] = {}
-        self.told = Counter[str]()
+        self.counts = Counter[str]()
 
     @property
     def state(self) -> DatasetState:
@@ -60,7 +60,7 @@ class Looks:
                     self.drop(*self.some_upstream())
                 act = self.chance.choice(acts)
                 act(*self.some_upstream())
-        return self.told
+        return self.counts
 
     @contextmanager
     def opened(self, one: Input, _: Connections) -> Iterator[Journal]:
@@ -69,7 +69,7 @@ class Looks:
     def some_upstream(self) -> tuple[str, Chain]:
         return self.chance.choice([*self.upstreams.items()])
 
-    # What happens to an upstream
+    # Acts on an upstream
 
     def take(self, name: str, action: Action, *units: str, replaces: tuple[UnitRef, ...] = ()) -> None:
         """Take the next slot, whose outcome may come later."""
@@ -79,7 +79,7 @@ class Looks:
         slot = self.upstreams[name].take(action, *units, replaces=replaces, ends=ends)
         if not ends:
             self.pending[name] = slot
-        self.told[action] += 1
+        self.counts[action] += 1
 
     def grow(self, name: str, _: Chain) -> None:
         self.take(name, Action.COMMIT, *[f"u{n}" for n in range(self.chance.randint(1, 3))])
@@ -89,7 +89,7 @@ class Looks:
         if live:
             some = self.chance.sample(live, self.chance.randint(1, min(2, len(live))))
             self.take(name, Action.COMMIT, "u0", replaces=tuple(sorted(some)))
-            self.told["replacements"] += 1
+            self.counts["replacements"] += 1
 
     def rewind(self, name: str, chain: Chain) -> None:
         """Mostly of the newest slots."""
@@ -111,9 +111,9 @@ class Looks:
 
     def trim(self, _: str, chain: Chain) -> None:
         some = self.chance.choice([chain, self.stage])
-        self.told["trims"] += trim(some.journal, some.history)
+        self.counts["trims"] += trim(some.journal, some.history)
 
-    # What the stage does
+    # Acts of the stage
 
     def run(self, *_: object) -> None:
         """Look and go back, or make a version; meanwhile an upstream goes on."""
@@ -127,7 +127,7 @@ class Looks:
             if {ref.slot for ref in restore.units} != wanted:
                 raise DifferentError(f"to be taken back are {wanted}, and not {restore.units}")
             self.stage.take(Action.REWIND, replaces=restore.units, looked=restore.looked)
-            self.told["restores"] += 1
+            self.counts["restores"] += 1
         else:
             self.make_a_version()
 
@@ -146,14 +146,14 @@ class Looks:
         except LostRaceError as error:
             if not lost:
                 raise DifferentError("nothing is gone") from error
-            self.told["lost plans"] += 1
+            self.counts["lost plans"] += 1
             return
         if lost:
             raise DifferentError(f"{lost} are gone, and a version is decided")
         if self.chance.random() < 0.5:  # slips in between look and decision: the next look finds it
             self.chance.choice([self.rewind, self.replace, self.end])(*self.some_upstream())
         self.stage.publish(made, looked=looked)
-        self.told["versions"] += 1
+        self.counts["versions"] += 1
 
     def new(self, name: str) -> tuple[ConsumedSlot, ...]:
         history, head = self.upstreams[name].history, self.upstreams[name].history.state.head
@@ -187,12 +187,12 @@ def short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_cheap_look_finds_what_a_look_at_all_does() -> None:
-    told = Counter[str]()
+    counts = Counter[str]()
     for seed in (*range(HISTORIES // 2), *(fresh_seed() for _ in range(HISTORIES // 2))):
         print(f"seed {seed}")
-        told += Looks(seed).play()
+        counts += Looks(seed).play()
     kinds = ("versions", "restores", "lost plans", "replacements", "trims", Action.REWIND, Action.DROP)
-    assert [kind for kind in kinds if told[kind] < HISTORIES // 2] == [], told
+    assert [kind for kind in kinds if counts[kind] < HISTORIES // 2] == [], counts
 
 
 TOUCHED, LOOKED = lineage._touched, lineage.looked_up_to

@@ -54,7 +54,7 @@ def test_each_version_of_a_stage_is_read_as_what_it_made_of_the_same_version_of_
 
 
 @pytest.mark.parametrize("name", ["both", "a"])
-def test_a_version_that_is_unknown_is_told_with_those_next_to_it(diamond: Diamond, name: str) -> None:
+def test_a_version_that_is_unknown_is_reported_with_those_next_to_it(diamond: Diamond, name: str) -> None:
     between = rf"version 1970-01-01T00:00:08\+00:00 of '{name}': it has no such version, or no longer\. Next to it are "
     with pytest.raises(NotFoundError, match=rf"{between}1970-01-01T00:00:06\+00:00 and 1970-01-01T00:00:10\+00:00\."):
         read(diamond, name, 8)
@@ -67,7 +67,7 @@ def test_a_version_without_a_time_zone_is_refused(diamond: Diamond) -> None:
         Journal.open(diamond.journal, "both").read_dataset("both", version=datetime(2026, 3, 1))  # noqa: DTZ001
 
 
-def test_a_version_that_was_taken_back_is_told_with_what_did_until_it_is_made_again(diamond: Diamond) -> None:
+def test_a_version_that_was_taken_back_is_reported_with_what_did_until_it_is_made_again(diamond: Diamond) -> None:
     diamond.rewind("a", 8)
     diamond.run("one")
     beside = r"took it back, and no run has made it again\. Next to it are 1970-01-01T00:00:06\+00:00\."
@@ -81,7 +81,7 @@ def test_a_version_that_was_taken_back_is_told_with_what_did_until_it_is_made_ag
     assert lines(read(diamond, "one", 12).paths) == joined("one", [lines(read(diamond, "a", 12).paths)])
 
 
-def test_a_version_of_a_stage_whose_slot_is_pending_is_told(diamond: Diamond) -> None:
+def test_a_version_of_a_stage_whose_slot_is_pending_is_reported(diamond: Diamond) -> None:
     diamond.grow(3)
     opened = diamond.opened(diamond.stages["one"])
 
@@ -147,7 +147,7 @@ def test_the_state_after_a_version_is_read_as_it_was_then(totals: Totals) -> Non
     assert (newest, newest.slot) == (named, named.slot)
 
 
-def test_a_state_that_is_given_up_is_told_with_those_that_are_kept(totals: Totals) -> None:
+def test_a_state_that_is_given_up_is_reported_with_those_that_are_kept(totals: Totals) -> None:
     kept = r"it is given up\. Kept is that of 1970-01-01T00:00:06\+00:00, 1970-01-01T00:00:09\+00:00, 1970-"
     with pytest.raises(StateGivenUpError, match=kept):
         totals.read.read_state("totals", version=version(3))

@@ -141,7 +141,7 @@ def test_an_upstream_that_is_late_gives_what_it_has_sealed_before_and_what_it_se
     assert (second.parents[SOURCE], second.late) == (consumed(1, 2, units=2), {SOURCE: at(3)})
     stage.publish(second)
     third = made(6, v1=1)
-    assert (third.parents[SOURCE], third.late) == ((), {SOURCE: at(3)}), "what it has doesn't become less"
+    assert (third.parents[SOURCE], third.late) == ((), {SOURCE: at(3)}), "its content doesn't become less"
     stage.publish(third)
     fourth = made(8, v1=1, v3=2, v5=3, v8=4)
     assert (fourth.parents[SOURCE], fourth.late) == (consumed(3, 4, units=2), {})

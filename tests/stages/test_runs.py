@@ -250,7 +250,7 @@ def test_a_branch_that_restored_holds_the_barrier_until_the_other_has(diamond: D
     diamond.grow(2)
     assert diamond.run("one").status == "committed"
     assert diamond.versions("one") == [6, 12]
-    assert diamond.run("both").status == "idle", "it restored, and the other branch stands on other roots"
+    assert diamond.run("both").status == "idle", "it restored, and the other branch is made from other roots"
     assert (diamond.versions("two"), diamond.versions("both")) == ([6, 10], [6])
     diamond.rest()
     diamond.check()

@@ -247,7 +247,7 @@ def test_a_changed_schema_of_state_is_refused_by_name_before_spark_is_started(
         "key some_type_of_spark, total bigint, by string",
     ],
 )
-def test_a_schema_of_state_that_says_the_same_otherwise_is_none_that_changed(totals: Totals, schema: str) -> None:
+def test_a_schema_of_state_that_means_the_same_otherwise_is_none_that_changed(totals: Totals, schema: str) -> None:
     totals.grow(4)
     totals.run()
     totals.state = State(("key",), schema, buckets=2, keep=3)
@@ -263,7 +263,7 @@ def test_how_many_versions_keep_their_state_may_change(totals: Totals) -> None:
     totals.state = State(key=("key",), buckets=2, keep=4)
     totals.grow(3)
     totals.run()
-    assert versions_with_state(totals) == [9, 12, 15, 18], "what is given up doesn't come back"
+    assert versions_with_state(totals) == [9, 12, 15, 18], "a state that is given up doesn't come back"
     totals.state = State(key=("key",), buckets=2, keep=1)
     totals.grow(3)
     totals.run()

@@ -1,4 +1,4 @@
-"""The uploads of a stage's channels to a real object store: what a try leaves open is aborted once it can win no more."""
+"""The uploads of a stage's channels to a real object store: those that a try leaves open are aborted once it can win no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see of stages: by views, and by the commands."""
+"""Stages as people see them: by views, and by the commands."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def version(position: int) -> str:
     return f"version {datetime.fromtimestamp(position, UTC).isoformat()}"
 
 
-def test_a_stage_tells_which_input_it_waits_for_and_how_many_versions_wait(diamond: Diamond) -> None:
+def test_a_stage_shows_which_input_it_waits_for_and_how_many_versions_wait(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
     diamond.run("one")
@@ -61,7 +61,7 @@ def test_a_stage_tells_which_input_it_waits_for_and_how_many_versions_wait(diamo
 
 
 @pytest.mark.slow
-def test_a_stage_tells_why_it_goes_back_and_why_it_did(diamond: Diamond) -> None:
+def test_a_stage_shows_why_it_goes_back_and_why_it_did(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
     diamond.rest()
@@ -77,7 +77,7 @@ def test_a_stage_tells_why_it_goes_back_and_why_it_did(diamond: Diamond) -> None
 
 
 @pytest.mark.slow
-def test_what_a_run_would_plan_of_a_stage_is_told_with_what_it_takes_back_first(diamond: Diamond) -> None:
+def test_what_a_run_would_plan_of_a_stage_is_shown_with_what_it_takes_back_first(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
     diamond.rest()
@@ -99,7 +99,7 @@ def test_what_a_run_would_plan_of_a_stage_is_told_with_what_it_takes_back_first(
 
 
 @pytest.mark.slow
-def test_a_stage_tells_that_its_inputs_stand_on_different_slots(diamond: Diamond) -> None:
+def test_a_stage_shows_that_its_inputs_are_made_from_different_slots(diamond: Diamond) -> None:
     """One has made a version anew, from what its source has by now, and the other still has the version as it was."""
     for rows in (6, 4):
         diamond.grow(rows)
@@ -113,12 +113,14 @@ def test_a_stage_tells_that_its_inputs_stand_on_different_slots(diamond: Diamond
     assert diamond.run("both").status == "committed"
     found = seen(diamond, "both")
     assert diamond.versions("both") == [6]
-    assert found.why.startswith(f"it waits until {version(10)} of its inputs stands on the same slots of their sources")
+    assert found.why.startswith(
+        f"it waits until {version(10)} of its inputs is made from the same slots of their sources"
+    )
     assert "'one/one'" in found.why
     assert "'two/two'" in found.why
 
 
-def test_a_stage_tells_which_optional_input_is_too_far_behind(diamond: Diamond) -> None:
+def test_a_stage_shows_which_optional_input_is_too_far_behind(diamond: Diamond) -> None:
     late = Input(diamond.journal, "late", "c", required=False, at_most=timedelta(seconds=6))
     diamond.stages = {"most": diamond.stage("most", Input(diamond.journal, "raw", "a"), late)}
     diamond.grow_late(3)
@@ -131,7 +133,7 @@ def test_a_stage_tells_which_optional_input_is_too_far_behind(diamond: Diamond) 
     )
 
 
-def test_a_stage_tells_that_an_optional_input_has_never_published_anything(diamond: Diamond) -> None:
+def test_a_stage_shows_that_an_optional_input_has_never_published_anything(diamond: Diamond) -> None:
     late = Input(diamond.journal, "late", "c", required=False)
     diamond.stages = {"most": diamond.stage("most", Input(diamond.journal, "raw", "a"), late)}
     Journal.create(diamond.journal, "late")
@@ -143,14 +145,14 @@ def test_a_stage_tells_that_an_optional_input_has_never_published_anything(diamo
     )
 
 
-def test_a_stage_that_is_paused_says_so(diamond: Diamond) -> None:
+def test_a_stage_that_is_paused_is_shown_as_such(diamond: Diamond) -> None:
     diamond.grow(6)
     diamond.rest()
     diamond.admin("one").pause("one", "it is looked at")
     assert "it is looked at" in seen(diamond, "one").why
 
 
-def test_a_stage_tells_that_a_slot_is_pending_and_when_no_run_goes_on_with_it(diamond: Diamond) -> None:
+def test_a_stage_shows_that_a_slot_is_pending_and_when_no_run_goes_on_with_it(diamond: Diamond) -> None:
     diamond.grow(6)
     with pytest.raises(Crash):
         inprocess.run(dying(diamond.opened(diamond.stages["one"]), "one/one/o/0000000001"))
@@ -168,7 +170,7 @@ def test_a_stage_tells_that_a_slot_is_pending_and_when_no_run_goes_on_with_it(di
     assert diamond.versions("one") == [6]
 
 
-def test_a_stage_tells_why_the_version_that_it_makes_next_failed(
+def test_a_stage_shows_why_the_version_that_it_makes_next_failed(
     diamond: Diamond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     diamond.grow(6)
@@ -189,7 +191,7 @@ def test_a_stage_tells_why_the_version_that_it_makes_next_failed(
 
 
 @pytest.mark.slow
-def test_the_versions_of_a_stage_tell_what_they_consumed(diamond: Diamond) -> None:
+def test_the_versions_of_a_stage_show_what_they_consumed(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
     diamond.rest()
@@ -198,7 +200,7 @@ def test_the_versions_of_a_stage_tell_what_they_consumed(diamond: Diamond) -> No
     assert newest.consumed == {"raw/a": 1, "raw/b": 1}
 
 
-def test_an_ingestion_tells_its_newest_version_of_which_nothing_was_taken_back(diamond: Diamond) -> None:
+def test_an_ingestion_shows_its_newest_version_of_which_nothing_was_taken_back(diamond: Diamond) -> None:
     for rows in (6, 4):
         diamond.grow(rows)
     journal = Journal.open(diamond.journal, "raw")
@@ -308,8 +310,8 @@ def test_the_commands(diamond: Diamond, monkeypatch: pytest.MonkeyPatch) -> None
     assert done.status == 0, done.err
     assert "versions: 1970-01-01T00:00:10+00:00" in done.err
     assert (diamond.versions("one"), diamond.versions("both")) == ([6], [6, 10])
-    (told,) = typed(diamond, "why", "both").json
-    assert "1 slot of 'one/one' was taken back" in told["why"]
+    (answer,) = typed(diamond, "why", "both").json
+    assert "1 slot of 'one/one' was taken back" in answer["why"]
     assert "both/both follows in its next run: it takes back 1 version, 1970-01-01T00:00:10+00:00" in done.err
     again = typed(diamond, "rewind", "both", "two", "two", "--start", "--reason", "another fault", "--yes")
     assert [(one["dataset"], one["action"]) for one in again.json] == [("both", "rewind"), ("two", "rewind")]
@@ -320,6 +322,6 @@ def test_the_commands(diamond: Diamond, monkeypatch: pytest.MonkeyPatch) -> None
     assert [one["dataset"] for one in source.json] == ["a", "b"], source.err
     diamond.grow(0)
     diamond.rest()
-    (told,) = typed(diamond, "why", "one").json
-    assert [(one["reason"], bool(one["actor"])) for one in told["taken_back"]] == [("a fault", True)]
+    (answer,) = typed(diamond, "why", "one").json
+    assert [(one["reason"], bool(one["actor"])) for one in answer["taken_back"]] == [("a fault", True)]
     diamond.check()

@@ -202,7 +202,7 @@ class TestDeleteStepInMemory(TestDeleteStep):
 
 
 class TestDeleteStepWithLinks(TestDeleteStep):
-    """What isn't to be deleted is put back by a link, where files can't be renamed without overwriting."""
+    """A thing that isn't to be deleted is put back by a link, where files can't be renamed without overwriting."""
 
     @pytest.fixture(autouse=True)
     def renames(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,8 @@ class TestPutStep(FencedStepContract):
     def test_of_executors_and_fences_at_once_all_agree(
         self, new_bench: Callable[[], Bench], before: dict[str, bytes], after: dict[str, bytes]
     ) -> None:
-        """They need not: who has read the bytes before the fence puts the object after it, which is stated. Once it is set, and
-        these have ended, nobody else does.
+        """They need not: an executor that has read the bytes before the fence puts the object after it, which is stated. Once it
+        is set, and these have ended, nobody else does.
         """
         for _ in range(2 * EXECUTORS):
             step, files = new_bench()

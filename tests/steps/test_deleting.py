@@ -103,7 +103,7 @@ def test_a_file_that_was_saved_meanwhile_is_put_back(bench: Bench, monkeypatch: 
     assert not [*bench.trash.iterdir()]
 
 
-def test_what_cannot_be_put_back_is_kept_and_told(
+def test_what_cannot_be_put_back_is_kept_and_reported(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.saved_meanwhile(monkeypatch, b"theirs", b"theirs too")

@@ -31,12 +31,12 @@ def test_a_folder_is_made_once_with_those_above_it(context: StepContext) -> None
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_what_stands_where_a_folder_is_to_be_is_a_conflict(context: StepContext, kind: str) -> None:
+def test_anything_else_where_a_folder_is_to_be_is_a_conflict(context: StepContext, kind: str) -> None:
     root = Path(context.files.root)
     root.mkdir()
     (root / "photos").symlink_to(root) if kind == "link" else (root / "photos").write_bytes(b"theirs")
     for step in (MakeFolderStep("photos"), FolderAttributesStep("photos", Attributes(0o700))):
-        with pytest.raises(StepConflictError, match="something that is no folder stands there"):
+        with pytest.raises(StepConflictError, match="something that is no folder is there"):
             carry_out(step, context, "photos", 1)
 
 

@@ -85,7 +85,7 @@ def test_a_file_that_was_changed_since_the_plan_is_not_replaced(files: LocalFile
         at.unlink()
     with at.open("ab") as out:
         out.write(b"theirs")
-    with pytest.raises(StepConflictError, match="another file stands there than the one that is to be replaced"):
+    with pytest.raises(StepConflictError, match="another file is there than the one that is to be replaced"):
         carry_out(step, StepContext(files), "photos", 1)
     assert at.read_bytes().endswith(b"theirs")
     assert files.read(STAGED) == b"new"
@@ -118,7 +118,7 @@ def test_a_link_is_placed_as_a_link(files: LocalFiles) -> None:
     assert os.readlink(f"{files.root}/{PATH}") == "nowhere"
 
 
-def test_what_is_lost_is_told_by_name(files: LocalFiles) -> None:
+def test_what_is_lost_is_reported_by_name(files: LocalFiles) -> None:
     file = staged(files)
     (step,) = place_file(file, PATH, "u0", files)
     files.unlink(STAGED)

@@ -215,7 +215,7 @@ def test_a_disk_error_while_looking_is_no_answer(bench: Bench, monkeypatch: pyte
 def test_its_errors_name_file_dataset_and_the_way_out(bench: Bench) -> None:
     conflict = step_error(bench.step, StepStatus.CONFLICT, "flights", 1)
     assert isinstance(conflict, StepConflictError)
-    assert f"file '{TARGET}' of dataset 'flights': another file stands there" in str(conflict)
+    assert f"file '{TARGET}' of dataset 'flights': another file is there" in str(conflict)
     lost = step_error(bench.step, StepStatus.LOST, "flights", 1)
     assert isinstance(lost, StepLostError)
     assert f"neither it nor its staged file '{SOURCE}'" in str(lost)

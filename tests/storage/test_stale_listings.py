@@ -169,7 +169,7 @@ class LateNotes(Paused):
 
 @pytest.mark.parametrize("pending", [False, True], ids=["nothing pending", "a slot pending"])
 def test_who_loses_a_slot_to_a_pause_has_read_it(lab: Lab, store: Counted, clock: Clock, pending: bool) -> None:
-    """Whatever of the chain is listed late: the slot itself says so."""
+    """Whatever of the chain is listed late: the slot itself shows it."""
     deciding = LateNotes(store, lambda: 0, clock.now)
     rival = Lab(lab.folder, rows(8), store=deciding)
     opened, plan = rival.extracted(rows(12))
@@ -181,7 +181,7 @@ def test_who_loses_a_slot_to_a_pause_has_read_it(lab: Lab, store: Counted, clock
     (report,) = write_commit_steps(opened, plan, plan.packs[0])
     assert report.status == "paused"
     assert lab.run(rows(12))["a"].status == "paused"
-    assert lab.rows("a") == rows(8 if pending else 4).all_rows(), "what was decided is finished"
+    assert lab.rows("a") == rows(8 if pending else 4).all_rows(), "the decided slot is finished"
 
 
 @pytest.mark.parametrize("absent", [False, True], ids=["listings", "and what was absent"])

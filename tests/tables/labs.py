@@ -47,7 +47,7 @@ class TableLab(Lab):
     def rename(self, dataset: str) -> None:
         """Give the tables another name.
 
-        :param dataset: what stands for `{dataset}` there.
+        :param dataset: the text in the place of `{dataset}` there.
         """
         names = {name: getattr(self.ingestion.sink, name, None) for name in ("name", "location", "table")}
         self.declare(**{name: old.replace("{dataset}", dataset) for name, old in names.items() if isinstance(old, str)})

@@ -1,7 +1,7 @@
 """Bad input of tables, over whole runs: an error that names the thing, what was expected and the way out; nothing of that dataset
 is published, and the others are done.
 
-What a person declares is in the tests of each sink; merges are in `test_merging.py` and the contract.
+The declarations of people are in the tests of each sink; merges are in `test_merging.py` and the contract.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class ColumnOfA:
 
 
 def expect(report: DatasetReport, *texts: str) -> None:
-    """A dataset failed, and says so."""
+    """A dataset failed, with these texts in its report."""
     assert report.status == "failed", report
     for text in texts:
         assert text in report.detail, report.detail
 
 
 def only_b(lab: TableLab, *texts: str) -> None:
-    """A run publishes dataset b, and says why not dataset a; once that is mended, so is a."""
+    """A run publishes dataset b, and gives the reason why not dataset a; once that is mended, so is a."""
     reports = lab.run()
     expect(reports["a"], *texts)
     assert reports["b"].status == "committed"
@@ -165,7 +165,7 @@ def test_rows_that_are_in_another_table_are_not_left_there(table_lab: NewLab) ->
     lab.run()
     before = lab.table("a").name
     lab.rename("{dataset}2")
-    expect(lab.run(replace(A, rows=16))["a"], f"what is published of 'a' is in {before}", "Name that table")
+    expect(lab.run(replace(A, rows=16))["a"], f"the published rows of 'a' are in {before}", "Name that table")
 
 
 def test_a_staged_file_that_is_gone_is_named_and_the_other_datasets_are_done(table_lab: NewLab) -> None:
@@ -192,11 +192,11 @@ def test_a_staged_file_that_is_gone_is_named_and_the_other_datasets_are_done(tab
 def test_a_server_that_can_not_be_reached_is_named(table_lab: NewLab) -> None:
     lab = table_lab(A, B)
     reached, lab.connections = lab.connections, unreachable(lab)
-    with pytest.raises(TableError) as told:
+    with pytest.raises(TableError) as caught:
         lab.run()
     for text in (lab.table("a").name, "See that the", "can be reached"):
-        assert text in str(told.value)
-    assert "secret" not in str(told.value)
+        assert text in str(caught.value)
+    assert "secret" not in str(caught.value)
     assert lab.journal.history("a").state.head == 0
     lab.connections = reached
     lab.run()
@@ -229,11 +229,11 @@ def test_a_catalog_that_may_not_be_written_to_is_named(tmp_path: Path, postgres_
     lab.connections = SparkConnections(
         {"lake_catalog": catalog_of(as_user("catalog_reader", postgres_database), tmp_path)}
     )
-    with pytest.raises(TableError) as told:
+    with pytest.raises(TableError) as caught:
         lab.run(A, B)
     for text in (lab.table("a").name, "permission denied", "that their connections may do this"):
-        assert text in str(told.value)
-    assert "secret" not in str(told.value)
+        assert text in str(caught.value)
+    assert "secret" not in str(caught.value)
     lab.connections = may
     lab.run()
     assert lab.table_rows("a") == A.all_rows()
@@ -361,9 +361,9 @@ def test_a_schema_that_postgresql_does_not_have_is_named(tmp_path: Path, postgre
     database = Postgres(postgres_database)
     lab = TableLab(tmp_path / "work", database, A)
     database.sql("DROP SCHEMA raw")
-    with pytest.raises(TableError, match='schema "raw" does not exist') as told:
+    with pytest.raises(TableError, match='schema "raw" does not exist') as caught:
         lab.run()
-    assert not isinstance(told.value, TableMovedError)
+    assert not isinstance(caught.value, TableMovedError)
 
 
 def test_a_plan_that_is_only_shown_makes_no_table(table_lab: NewLab) -> None:

@@ -72,7 +72,7 @@ def test_rows_of_others_are_noted(lab: TableLab) -> None:
 
 def test_units_that_somebody_compacted_are_noted(lab: TableLab) -> None:
     if lab.format.compact("a"):
-        only(lab, AuditLevel.NOTE, "rows", "can't be told apart")
+        only(lab, AuditLevel.NOTE, "rows", "can't be distinguished")
         assert states(lab).keys() == {FileState.MISSING}
 
 

@@ -218,7 +218,7 @@ def test_of_two_at_once_one_commits(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("takes_hold", [True, False])
-def test_a_lost_answer_leaves_the_mark_to_tell(lake: Lake, takes_hold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_leaves_the_mark_to_decide(lake: Lake, takes_hold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(lake)
     look = table.look(OWNER)
     file = lake.file(look, "t0", "u1", [{"id": 1, "city": "a"}])
@@ -275,7 +275,7 @@ def test_what_others_commit_is_merged_with(lake: Lake, act: Callable[[Lake], Non
     assert late.total() == Count(late.total().files, len(foreign) + 1)
 
 
-def test_a_snapshot_that_was_rolled_back_and_then_expired_does_not_stand(lake: Lake) -> None:
+def test_a_snapshot_that_was_rolled_back_and_then_expired_is_not_in_the_history(lake: Lake) -> None:
     table = made(lake)
     put(lake, table, 0, [1])
     before = int(table.look(OWNER).version)

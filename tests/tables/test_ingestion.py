@@ -206,7 +206,9 @@ def test_all_datasets_of_tables_are_dropped_with_their_rows_or_without(table_lab
         assert lab.admin.after_drop_all() == ()
         assert lab.table_rows(URN) == left
         assert lab.run()[URN].status == "committed"
-        assert lab.table_rows(URN) == left + A.all_rows(), "what stays is beside what a later run publishes"
+        assert lab.table_rows(URN) == left + A.all_rows(), (
+            "the rows that stay are beside those that a later run publishes"
+        )
 
 
 @formats("memory", "files in memory")

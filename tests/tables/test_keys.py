@@ -1,4 +1,4 @@
-"""What authors write of keys and columns: whole runs from tables of a database into tables, merged by primary key."""
+"""Keys and columns as authors write them: whole runs from tables of a database into tables, merged by primary key."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_the_table_of_a_dataset_is_named_by_its_key() -> None:
     assert DeltaSink("/lake/{dataset}", "/work").table_of(dataset).location == "/lake/sales___x4f_rders"
 
 
-def test_two_rows_of_a_key_that_nothing_tells_apart_are_refused_before_anything_is_decided(
+def test_two_rows_of_a_key_that_nothing_distinguishes_are_refused_before_anything_is_decided(
     shop: Callable[..., Shop], database: Database
 ) -> None:
     database.run(

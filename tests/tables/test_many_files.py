@@ -69,8 +69,8 @@ def test_very_many_files_are_committed_in_bounded_memory(
 ) -> None:
     count = 100_000 if whole else FILES[form]
     url = request.getfixturevalue("postgres_database") if form == "postgres" else "none"
-    grown, _, told = run_python(PROGRAM, form, str(tmp_path), str(count), url).strip().partition(" ")
-    assert told.startswith("slot 1 ")
-    assert told.endswith(f" {count * (2 if form == 'postgres' else 100)}")
+    grown, _, outcome = run_python(PROGRAM, form, str(tmp_path), str(count), url).strip().partition(" ")
+    assert outcome.startswith("slot 1 ")
+    assert outcome.endswith(f" {count * (2 if form == 'postgres' else 100)}")
     assert int(grown) < MB[form], f"{grown} MB"
     proved(f"the commit of many files to a table of {form}", f"{count:,} files, {grown} MB", "none")

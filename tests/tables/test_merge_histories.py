@@ -38,7 +38,7 @@ class Source:
         self._read: list[list[Row]] = []
 
     def change(self) -> None:
-        """Change some rows; what waits to be read is a range of positions."""
+        """Change some rows; a range of positions waits to be read."""
         new: list[Row] = []
         for _ in range(self._chance.randrange(1, 12)):
             self._position += 1

@@ -60,7 +60,7 @@ def test_what_a_table_has_is_what_a_dictionary_has(merge: Merge, seed: int) -> N
     for _ in range(12):
         rows: list[Row] = []
         for _ in range(chance.randrange(60)):
-            position += 1  # positions tell all rows apart
+            position += 1  # positions distinguish all rows
             changed = chance.choice([None, math.nan, -0.0, 0.0, 1.5, 2.0, math.inf, -math.inf])
             key = {"a": chance.randrange(6), "b": chance.choice(["", "x", "ä"])}
             rows.append({**key, "changed": changed, "at": position, "value": chance.randrange(9)})
@@ -126,7 +126,7 @@ def test_a_null_key_is_refused_by_name() -> None:
     ],
     ids=str,
 )
-def test_keys_of_every_kind_are_told_apart(values: list[Any]) -> None:
+def test_keys_of_every_kind_are_distinguished(values: list[Any]) -> None:
     """As values are: 0.0 is -0.0, and NaN is one key."""
     table = pa.table({"k": [*values, *values], "n": range(2 * len(values))})
     found = newest(table, Merge(("k",), "n"), "x")

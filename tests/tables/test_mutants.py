@@ -82,7 +82,7 @@ def an_older_mark_is_good_enough(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_error_means_that_nothing_happened(patch: pytest.MonkeyPatch) -> None:
-    """The fence of a slot whose commit stands says that it holds."""
+    """The fence of a slot whose commit is valid reports that it holds."""
 
     def fence(self: TableCommitStep, context: StepContext) -> FenceResult:
         _fence(self, context)

@@ -166,13 +166,13 @@ def _attempt(warehouse: Warehouse, start: threading.Barrier, look: Look, change:
     return True
 
 
-def test_a_commit_that_waits_for_too_long_says_so(warehouse: Warehouse) -> None:
+def test_a_commit_that_waits_for_too_long_reports_it(warehouse: Warehouse) -> None:
     look = warehouse.made()
     with psycopg.connect(warehouse.url) as other:
         other.execute("SELECT 1 FROM _gobblin.owners FOR UPDATE")
-        with pytest.raises(TableError, match=r"lock timeout.*Another transaction holds it") as told:
+        with pytest.raises(TableError, match=r"lock timeout.*Another transaction holds it") as caught:
             warehouse.opened(lock_seconds=1).commit(look, Change(), OURS, Mark(1, "t1", done=False))
-    assert not isinstance(told.value, TableMovedError)
+    assert not isinstance(caught.value, TableMovedError)
 
 
 class Cut:
@@ -218,9 +218,9 @@ def test_a_commit_cut_anywhere_is_whole_or_nothing(warehouse: Warehouse, monkeyp
             count = cut.acts
             cut.set(at, after)
             if at < acts - count:
-                with pytest.raises(TableError) as told:
+                with pytest.raises(TableError) as caught:
                     warehouse.table.commit(look, change, OURS, Mark(slot, f"t{slot}", done=True))
-                assert not isinstance(told.value, TableMovedError)
+                assert not isinstance(caught.value, TableMovedError)
             else:
                 warehouse.table.commit(look, change, OURS, Mark(slot, f"t{slot}", done=True))
             cut.set(-1, False)
@@ -466,8 +466,8 @@ TEXTS_BEHIND_NULLS = pa.StringArray.from_buffers(
 )
 def test_a_value_that_it_can_not_hold_is_refused_by_column(array: pa.Array, refused: bool) -> None:
     rows = pa.record_batch({"id": pa.array(range(len(array))), "v": array})
-    told = pytest.raises(TableError, match="column 'v' of unit 'u1'") if refused else nullcontext()
-    with told:
+    refusal = pytest.raises(TableError, match="column 'v' of unit 'u1'") if refused else nullcontext()
+    with refusal:
         check_values(rows, "unit 'u1'")
 
 
@@ -525,9 +525,9 @@ def test_a_value_that_it_has_not_is_refused_by_column(
     bits = pa.int32() if kind == pa.date32() else pa.int64()
     rows = pa.table({"v": pa.array([value], bits).view(kind)})
     warehouse.made(rows.schema)
-    with pytest.raises(TableError, match=cause) as told:
+    with pytest.raises(TableError, match=cause) as caught:
         warehouse.commit(1, ("a", rows))
-    assert "column 'v'" in str(told.value)
+    assert "column 'v'" in str(caught.value)
 
 
 def test_a_text_with_a_nul_is_refused_by_column(warehouse: Warehouse) -> None:
@@ -536,7 +536,7 @@ def test_a_text_with_a_nul_is_refused_by_column(warehouse: Warehouse) -> None:
         warehouse.commit(1, ("a", orders(1, name="a\0b")))
 
 
-def test_columns_of_types_that_rows_cannot_be_written_to_are_told_apart(warehouse: Warehouse) -> None:
+def test_columns_of_types_that_rows_cannot_be_written_to_are_distinguished(warehouse: Warehouse) -> None:
     warehouse.sql(
         "CREATE TABLE orders (a jsonb, b char(3), c timestamp(3), d numeric, e uuid, f char(2)[], g varchar(4))"
     )
@@ -564,7 +564,7 @@ def test_partitions_are_refused(warehouse: Warehouse) -> None:
         warehouse.table.create(OURS, SCHEMA, (PartitionField("id"),))
 
 
-def test_a_staged_file_that_is_gone_or_torn_is_told(warehouse: Warehouse) -> None:
+def test_a_staged_file_that_is_gone_or_torn_is_reported(warehouse: Warehouse) -> None:
     warehouse.made()
     for spoil in (Path.unlink, lambda path: path.write_bytes(b"PAR1")):
         change = warehouse.change(("a", orders(1)), ("b", orders(2)))
@@ -595,26 +595,26 @@ def guest(warehouse: Warehouse) -> Iterator[str]:
     warehouse.sql("DROP ROLE guest")
 
 
-def test_a_user_without_the_right_is_told_by_name(warehouse: Warehouse, guest: str) -> None:
+def test_a_user_without_the_right_is_refused_by_name(warehouse: Warehouse, guest: str) -> None:
     theirs = warehouse.opened(guest)
     with pytest.raises(TableError, match=r'table "public"."orders" of connection \'warehouse\'.*permission denied'):
         theirs.create(OURS, SCHEMA, ())
     look = warehouse.made()
-    with pytest.raises(TableError, match="permission denied") as told:
+    with pytest.raises(TableError, match="permission denied") as caught:
         theirs.commit(look, warehouse.change(("a", orders(1))), OURS, Mark(1, "t1", done=True))
-    assert "sesame" not in str(told.value)
+    assert "sesame" not in str(caught.value)
 
 
-def test_a_server_that_is_out_of_reach_is_told_without_secrets(warehouse: Warehouse) -> None:
+def test_a_server_that_is_out_of_reach_is_reported_without_secrets(warehouse: Warehouse) -> None:
     for url in (
         "postgresql://me:sesame-open@127.0.0.1:1/x",
         "postgresql://me:sesame-open@host:port/x",
         warehouse.url.replace("@", "sesame-open@"),
     ):
-        with pytest.raises(TableError, match="connection 'warehouse'") as told:
+        with pytest.raises(TableError, match="connection 'warehouse'") as caught:
             warehouse.opened(url).look(OURS)
-        assert "sesame-open" not in str(told.value)
-        assert told.value.__cause__ is None
+        assert "sesame-open" not in str(caught.value)
+        assert caught.value.__cause__ is None
 
 
 @pytest.mark.parametrize(
@@ -636,7 +636,7 @@ def test_two_tables_have_two_names() -> None:
 
 
 class Proxy:
-    """A way to the server that doesn't pass on what it is told to after a COMMIT was sent.
+    """A way to the server that doesn't pass on anything after a COMMIT was sent.
 
     :param passes: whether the COMMIT itself reaches the server at once, or only when it is let go.
     """
@@ -695,14 +695,14 @@ def test_a_commit_whose_answer_is_lost_is_known_by_its_mark(warehouse: Warehouse
     fence = Mark(1, "t1", done=False)
     proxy = Proxy(warehouse.url, passes=passes)
     try:
-        with pytest.raises(TableError) as told:
+        with pytest.raises(TableError) as caught:
             warehouse.opened(proxy.url).commit(look, warehouse.change(("a", orders(1))), OURS, mark)
-        assert not isinstance(told.value, TableMovedError)
+        assert not isinstance(caught.value, TableMovedError)
         if not passes:  # COMMIT is on its way: nobody can shut it out before it is over, and nobody takes it for lost
             assert warehouse.look().mark is None
-            with pytest.raises(TableError, match="lock timeout") as told:
+            with pytest.raises(TableError, match="lock timeout") as caught:
                 warehouse.opened(lock_seconds=1).commit(look, Change(), OURS, fence)
-            assert not isinstance(told.value, TableMovedError)
+            assert not isinstance(caught.value, TableMovedError)
             proxy.let_go.set()
     finally:
         proxy.let_go.set()

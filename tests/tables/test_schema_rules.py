@@ -1,4 +1,4 @@
-"""The rules by which the columns of a table change: what each does, what it says, and what it refuses by name."""
+"""The rules by which the columns of a table change: what each does, what it reports, and what it refuses by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_same_columns_change_nothing_in_any_order(rule: SchemaRule) -> None:
 
 
 @pytest.mark.parametrize("rule", SchemaRule)
-def test_a_new_column_that_can_be_null_is_added_at_the_end_and_said(rule: SchemaRule) -> None:
+def test_a_new_column_that_can_be_null_is_added_at_the_end_and_reported(rule: SchemaRule) -> None:
     decision = decide(TABLE, pa.schema([("more", pa.date32()), *PLAIN]), rule, "x")
     assert decision.schema.equals(TABLE.append(pa.field("more", pa.date32())))
     assert decision.did == ("column 'more' (date32[day]) is added",)

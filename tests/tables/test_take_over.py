@@ -29,7 +29,7 @@ def first(*numbers: int) -> Counter[str]:
 
 
 def late(lab: TableLab) -> tuple[StepContext, CommitStep]:
-    """Decide a slot of a lab, and return its step, as a process has it that stands still."""
+    """Decide a slot of a lab, and return its step, as a process that hangs has it."""
     opened, _ = lab.decide(A)
     slot = lab.journal.history("a").pending
     assert slot is not None
@@ -64,7 +64,7 @@ def test_a_table_of_another_dataset_is_refused_by_name_and_goes_on_once_it_is_ta
     look = heir.open("a").look(heir.owner("a"))
     assert (look.owner, look.mark) == (heir.owner("a"), heir.journal.history("a").mark_before(2, look.id))
     assert heir.run()["a"].status == "committed"
-    assert heir.table_rows("a") == first(4) + A.all_rows(), "what is there stays"
+    assert heir.table_rows("a") == first(4) + A.all_rows(), "the rows that are there stay"
     assert f"belongs to {heir.owner('a')}" in former.run()["a"].detail
 
 

@@ -223,10 +223,10 @@ class TestUploadsThatAreKnownByTheirId(BrokenUploads):
         def __init__(self, root: str = "s3://bucket/memory") -> None:
             super().__init__(root)
             uploads = self._uploads
-            stands = uploads.can_complete
+            can_complete = uploads.can_complete
 
             def loosely(target: str, upload: Upload) -> bool:
-                return stands(target, upload) or upload.id in uploads._open
+                return can_complete(target, upload) or upload.id in uploads._open
 
             uploads.can_complete = loosely  # type: ignore[method-assign]
 

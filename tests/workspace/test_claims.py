@@ -50,7 +50,7 @@ def journal(ingestion: str = "flights", store: MemoryStore | None = None) -> Jou
     return Journal.create(store or MemoryStore(), ingestion)
 
 
-def test_a_claim_stands_and_may_be_made_again(tmp_path: Path) -> None:
+def test_a_claim_is_valid_and_may_be_made_again(tmp_path: Path) -> None:
     mine = journal()
     for _ in range(3):
         claims(tmp_path).check(mine, "main.a", "a")
@@ -164,11 +164,11 @@ def test_the_way_out_of_a_journal_that_is_lost(tmp_path: Path) -> None:
 
 def test_a_release_is_audited_and_frees_the_folder(tmp_path: Path) -> None:
     mine, other = journal(), journal("others")
-    standing = claims(tmp_path)
-    standing.check(mine, "main.a", "a")
+    earlier = claims(tmp_path)
+    earlier.check(mine, "main.a", "a")
     claims(tmp_path).release("a", "ann", "moved away")
-    standing.check(other, "their.a", "a")
-    assert standing.valid()["a"].owner == (other.id, "others", "their.a")
+    earlier.check(other, "their.a", "a")
+    assert earlier.valid()["a"].owner == (other.id, "others", "their.a")
     release = (tmp_path / CHAIN / "0000000002").read_text()
     assert '"ann"' in release
     assert '"moved away"' in release
@@ -193,7 +193,7 @@ def test_a_release_by_the_owner_is_in_its_journal(tmp_path: Path) -> None:
     assert lab.rows("a") == replace(A, rows=12).all_rows()
 
 
-def test_a_release_before_the_first_slot_is_told_with_it(tmp_path: Path) -> None:
+def test_a_release_before_the_first_slot_is_recorded_with_it(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
     lab.extracted()
     assert lab.admin.release_claim("a", "it moves away").slot == 0
@@ -250,7 +250,7 @@ def test_the_claim_to_release_is_the_one_that_was_meant(tmp_path: Path) -> None:
     with pytest.raises(ClaimError, match="somebody else claimed the folder"):
         lab.admin.release_claim("a", "it moves away", meant)
     assert claims(tmp_path).valid()["a"].urn == "their.a"
-    assert lab.records() == before, "what was not released is not noted"
+    assert lab.records() == before, "a claim that was not released is not noted"
 
 
 def test_what_nobody_claims_cant_be_released(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_claim_that_another_journal_released_while_a_slot_was_pending_is_not_w
 def test_a_claim_that_another_journal_released_while_files_were_moved_is_noticed_before_the_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
 ) -> None:
-    """Between the look at a claim and the moves there is no lock: what was moved meanwhile is published by no outcome."""
+    """Between the look at a claim and the moves there is no lock: files that were moved meanwhile are published by no outcome."""
     lab = Lab(tmp_path, A)
     opened, plan = lab.decide()
     other = Lab(tmp_path, A, store=MemoryStore())
@@ -470,12 +470,12 @@ def test_a_release_in_the_moment_of_a_decision_lets_no_two_write_one_folder(
     monkeypatch.setattr("airflow_gobblin.run.decide._decide", released)
     (report,) = write_commit_steps(opened, plan, plan.packs[0])
     (slot,) = lab.reopened().history("a").slots
-    standing = claims(tmp_path).valid()["a"]
+    claim = claims(tmp_path).valid()["a"]
     if taken:
         assert "belongs to dataset 'their.a'" in report.detail
-        assert (slot.abandoned, slot.noted(NoteKind.CLEANED), standing.urn) == (True, True, "their.a")
+        assert (slot.abandoned, slot.noted(NoteKind.CLEANED), claim.urn) == (True, True, "their.a")
     else:
-        assert (slot.finished, standing.urn) == (False, "a")
+        assert (slot.finished, claim.urn) == (False, "a")
     execute_commit_steps(opened, plan, plan.packs[0])
     assert bool(lab.files("a")) == (not taken)
 
@@ -523,7 +523,9 @@ def test_a_late_task_does_not_claim_the_folder_of_a_dropped_dataset_again(
     chain = claims(tmp_path)._files.records(CHAIN)
     number = len([*chain.list("")]) + 1
     void = Claim(ClaimAction.CLAIM, lab.journal.id, "lab", "a", "a", now(), generation=history.state.generation)
-    assert chain.put_if_absent(f"{number:010d}", wire.dumps(void)), "what died on its way to look stands, and is void"
+    assert chain.put_if_absent(f"{number:010d}", wire.dumps(void)), (
+        "a claim that died on its way to look exists, and is void"
+    )
     assert claims(tmp_path).valid() == {}
     assert lab.run()["a"].status == "committed", "it begins anew"
 
@@ -578,11 +580,11 @@ def _played(folder: Path) -> Counter[tuple[str, ...]]:
     seen: Counter[tuple[str, ...]] = Counter()
     orders = itertools.product((0, 1), range(0, 40, 4), (1, 4, 9, 17, 60), (1, 60))
     for number, (first, *blocks) in enumerate(orders):
-        attempts, standing = _claimed_by_turns(folder / str(number), first, tuple(blocks))
+        attempts, valid = _claimed_by_turns(folder / str(number), first, tuple(blocks))
         assert not any(attempt.failed for attempt in attempts), [attempt.error for attempt in attempts]
         refused = [attempt.name for attempt in attempts if isinstance(attempt.error, ClaimError)]
-        assert len(standing) == 2 or sorted([*standing, *refused]) == ["inner", "outer"]
-        seen[tuple(standing)] += 1
+        assert len(valid) == 2 or sorted([*valid, *refused]) == ["inner", "outer"]
+        seen[tuple(valid)] += 1
     return seen
 
 
@@ -590,7 +592,7 @@ def _played(folder: Path) -> Counter[tuple[str, ...]]:
 def test_of_two_who_claim_nested_folders_at_once_never_both_have_them(tmp_path: Path) -> None:
     """A claimant looks again, and gives way to any other that it sees then."""
     seen = _played(tmp_path)
-    assert ("outer", "inner") not in seen, "both stand"
+    assert ("outer", "inner") not in seen, "both are valid"
     assert {("outer",), ("inner",)} <= set(seen), "each is first in some order"
 
 

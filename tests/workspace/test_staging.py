@@ -98,7 +98,7 @@ def test_what_a_run_has_besides_its_plan_is_written_at_once(tmp_path: Path, monk
     assert opened.staging.pack(run.run, 0) == run.packs[0]
 
 
-def test_the_first_good_result_of_a_unit_stands(staging: Staging) -> None:
+def test_the_first_good_result_of_a_unit_is_valid(staging: Staging) -> None:
     first, second = good("a1", staged(staging, "a1/x")), good("a2", staged(staging, "a2/x"))
     assert staging.result("t", "u0") is None
     assert staging.put_result("t", first) == first
@@ -107,7 +107,7 @@ def test_the_first_good_result_of_a_unit_stands(staging: Staging) -> None:
 
 
 @pytest.mark.parametrize("what", ["gone", "changed"])
-def test_a_result_stands_only_while_its_files_keep_their_identity(staging: Staging, what: str) -> None:
+def test_a_result_is_valid_only_while_its_files_keep_their_identity(staging: Staging, what: str) -> None:
     first, second = good("a1", staged(staging, "a1/x")), good("a2", staged(staging, "a2/x"))
     staging.put_result("t", first)
     at = Path(staging.files.root) / first.files[0].path
@@ -119,7 +119,7 @@ def test_a_result_stands_only_while_its_files_keep_their_identity(staging: Stagi
     assert staging.result("t", "u0") == second
 
 
-def test_a_failed_result_belongs_to_its_attempt_and_stands_in_no_ones_way(staging: Staging) -> None:
+def test_a_failed_result_belongs_to_its_attempt_and_is_in_no_ones_way(staging: Staging) -> None:
     staging.put_result("t", bad("a1", "it broke"))
     assert staging.result("t", "u0") is None
     assert staging.failed_results("t") == {"u0": bad("a1", "it broke")}
@@ -128,7 +128,7 @@ def test_a_failed_result_belongs_to_its_attempt_and_stands_in_no_ones_way(stagin
 
 
 @pytest.mark.parametrize(("older", "newer"), [("a1", "a2"), ("a2", "a1"), ("a1", "a1")])
-def test_of_failed_results_the_newest_is_told(staging: Staging, older: str, newer: str) -> None:
+def test_of_failed_results_the_newest_is_reported(staging: Staging, older: str, newer: str) -> None:
     """Attempts have random names, so their order means nothing."""
     newest = replace(bad(newer, "StoreError: the disk is full"), ended=2.0)
     staging.put_result("t", replace(bad(older, "SourceDataError: a row is bad"), ended=1.0))
@@ -136,7 +136,7 @@ def test_of_failed_results_the_newest_is_told(staging: Staging, older: str, newe
     assert staging.failed_results("t") == {"u0": newest}
 
 
-def test_what_is_not_there_is_said_with_the_way_out(staging: Staging) -> None:
+def test_what_is_not_there_is_reported_with_the_way_out(staging: Staging) -> None:
     assert staging.run("r") is None
     assert staging.pack("r", 0) is None
     with pytest.raises(TargetError, match=r"lacks the mark in .*/marks/ that was put there when the run was planned"):
@@ -224,7 +224,7 @@ def test_of_a_failed_unit_the_try_that_came_furthest_is_the_result_if_it_may_be_
         assert found[1] == replace(cut[best], state=UnitState.SUCCESSFUL)
 
 
-def test_what_is_read_again_is_what_was_read_whatever_stands_now(
+def test_what_is_read_again_is_what_was_read_whatever_is_valid_now(
     staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging_module, "KEPT", 0)

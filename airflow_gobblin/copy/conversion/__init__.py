@@ -1,1 +1,1 @@
-"""What becomes of bytes on their way: converters, archives that are unpacked, and OpenPGP."""
+"""The conversion of bytes on their way: converters, archives that are unpacked, and OpenPGP."""

@@ -93,7 +93,7 @@ class Member:
 
 
 Content = Iterator[bytes]
-"""The bytes of a member, block by block; what isn't read is skipped."""
+"""The bytes of a member, block by block; those that aren't read are skipped."""
 
 
 def folder_of(path: str) -> str | None:
@@ -203,7 +203,7 @@ class _Forward:
     def read(self, size: int) -> bytes:
         """Read for the parser: a header, or what is like one."""
         if size > _MOST_HEADER:
-            raise ValueError(f"what describes a member has {size:,} bytes")
+            raise ValueError(f"the description of a member has {size:,} bytes")
         found = b""
         while len(found) < size and (some := self._some(size - len(found))):
             found += some
@@ -291,18 +291,18 @@ def _check_kind(info: zipfile.ZipInfo) -> None:
 
 
 def _check_local(file: IO[bytes], info: zipfile.ZipInfo) -> None:
-    """Make sure that a member's own header tells what the directory does."""
+    """Make sure that a member's own header agrees with the directory."""
     file.seek(info.header_offset)
     head = file.read(_LOCAL.size)
     if len(head) != _LOCAL.size:
         raise ValueError(f"it ends before {shown(info.filename)!r}")
     _, _, flags, method, _, _, checksum, packed, size, _, _ = _LOCAL.unpack(head)
-    told = [(method, info.compress_type), (flags & 0x1, info.flag_bits & 0x1)]
+    pairs = [(method, info.compress_type), (flags & 0x1, info.flag_bits & 0x1)]
     if not flags & 0x8:  # otherwise they are behind the content
-        told += [(checksum, info.CRC), (packed, info.compress_size), (size, info.file_size)]
-    if any(one != other for one, other in told if one != 0xFFFFFFFF):
+        pairs += [(checksum, info.CRC), (packed, info.compress_size), (size, info.file_size)]
+    if any(one != other for one, other in pairs if one != 0xFFFFFFFF):
         raise ValueError(
-            f"the header of {shown(info.filename)!r} tells another method, size or checksum than the directory"
+            f"the header of {shown(info.filename)!r} gives another method, size or checksum than the directory"
         )
 
 
@@ -313,11 +313,11 @@ def _zip_content(opened: zipfile.ZipFile, member: Member, info: zipfile.ZipInfo)
             size += len(block)
             yield block
     if size != member.size:
-        raise ValueError(f"{shown(member.path)!r} has {size:,} bytes, and its directory says {member.size:,}")
+        raise ValueError(f"{shown(member.path)!r} has {size:,} bytes, and its directory gives {member.size:,}")
 
 
 def _check_directory(file: IO[bytes], limits: Unpack) -> None:
-    """Make sure that a zip's directory has as many members as its end tells, and no more than it may, before it is in memory."""
+    """Make sure that a zip's directory has as many members as its end gives, and no more than it may, before it is in memory."""
     length = file.seek(0, os.SEEK_END)
     start = max(0, length - _END.size - _MOST_COMMENT)
     file.seek(start)
@@ -344,4 +344,4 @@ def _check_directory(file: IO[bytes], limits: Unpack) -> None:
         if found > limits.most_files:
             raise ValueError(f"it has more than most_files={limits.most_files:,}")
     if at != end or found != count:
-        raise ValueError("its end tells another number of members than its directory has")
+        raise ValueError("its end gives another number of members than its directory has")

@@ -24,7 +24,7 @@ _BLOCK = 1 << 20
 _AT_ONCE = 8 << 10
 """So many bytes of gzip are decompressed at once, since they may become a thousand times as many."""
 _GZIP = 16 + zlib.MAX_WBITS
-"""How zlib is told to read and write gzip alone; it writes no time into it, so that a content always becomes the same bytes."""
+"""The window bits for gzip alone; zlib writes no time into it, so that a content always becomes the same bytes."""
 
 
 @runtime_checkable
@@ -42,7 +42,7 @@ class FileConverter(Protocol):
     def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the converted bytes of a file, block by block, as its bytes come.
 
-        Any exception fails the file set: it says what is wrong with the bytes, and the file is named for it.
+        Any exception fails the file set: it describes what is wrong with the bytes, and the file is named for it.
         """
 
 
@@ -70,7 +70,7 @@ class ConnectedConverter(Protocol):
 
 
 AnyConverter = FileConverter | ConnectedConverter
-"""What a mirror takes as a converter."""
+"""A converter that a mirror accepts."""
 
 
 class CompanionConverter(FileConverter, Protocol):
@@ -141,7 +141,7 @@ def _before(converter: AnyConverter, path: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Decompressor:
-    """What the converters that decompress have in common.
+    """The common part of the converters that decompress.
 
     :param most_bytes: the maximum size of a file's content.
     :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.

@@ -53,7 +53,7 @@ _MOST_COMPANION = 32 << 10
 
 @dataclass(frozen=True)
 class Naming:
-    """What files of the source are called in the target: by converters, and by the archives that they are then."""
+    """The names that files of the source have in the target: by converters, and by the archives that they are then."""
 
     chain: Chain
     unpacks: bool

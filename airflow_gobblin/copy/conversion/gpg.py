@@ -1,7 +1,7 @@
 """GnuPG as a process: each has a home of its own, which only this user can look into, and which goes with the object.
 
 Keys reach it through a pipe, and so does the passphrase: neither is in a command line, in the environment or in a file outside of
-that home. What it says by its status decides, and only after its end: until then whatever it wrote is merely staged.
+that home. Its status decides, and only after its end: until then everything that it wrote is merely staged.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _WHY = {
     "INV_SGNR": "the connection has no usable key to sign with",
     "DECRYPTION_FAILED": "it can't be decrypted: it was tampered with, or is damaged",
 }
-"""What a status means, the most telling first."""
+"""The meaning of each status, the most specific first."""
 
 
 class OpenPgpError(Exception):
-    """GnuPG doesn't accept a message, or can't make one; the text says why."""
+    """GnuPG doesn't accept a message, or can't make one; the text gives the reason."""
 
 
 class _Home:
@@ -143,7 +143,7 @@ def _environment() -> dict[str, str]:
 
 @dataclass
 class _Status:
-    """What GnuPG says of a message, by keyword.
+    """The status that GnuPG reports of a message, by keyword.
 
     :param signers: the fingerprints of the keys of good signatures, and of their primary keys.
     """
@@ -160,9 +160,9 @@ class _Status:
                 self.signers.append({arguments[0], arguments[-1]})
 
     def why(self) -> str:
-        """Return why a message isn't accepted, as far as it says."""
+        """Return why a message isn't accepted, as far as GnuPG reports it."""
         if "DECRYPTION_FAILED" in self.words and "DECRYPTION_KEY" not in self.words:
-            return _NO_KEY  # GnuPG doesn't say which
+            return _NO_KEY  # GnuPG doesn't report which
         return next((why for word, why in _WHY.items() if word in self.words), "")
 
 
@@ -185,7 +185,7 @@ class KeyedConverter(Protocol):
 class Gpg:
     """A converter by GnuPG, with its keys. A `FileConverter`.
 
-    :param takes: as those of the record that it stands for.
+    :param takes: as those of the record that it represents.
     """
 
     def __init__(self, takes: str, gives: str, passphrase: str, home: _Home) -> None:
@@ -258,7 +258,7 @@ class Gpg:
                 yield block
             code = running.ended()
         if not status.words.keys() & {"NEWSIG", "ERRSIG"}:
-            raise OpenPgpError("what is beside it is no detached signature of OpenPGP")
+            raise OpenPgpError("the file beside it is no detached signature of OpenPGP")
         self._judge(code, status)
 
     def _judge(self, code: int, status: _Status) -> None:
@@ -317,27 +317,27 @@ class _Running:
         given: tuple[int, ...] = (),
     ) -> None:
         self._error: BaseException | None = None
-        secret, told = _pipe_with(f"{passphrase}\n".encode()), os.pipe()
+        secret, lines = _pipe_with(f"{passphrase}\n".encode()), os.pipe()
         try:
             self._process = subprocess.Popen(
-                [command[0], f"--passphrase-fd={secret}", f"--status-fd={told[1]}", *command[1:]],
+                [command[0], f"--passphrase-fd={secret}", f"--status-fd={lines[1]}", *command[1:]],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(secret, told[1], *given),
+                pass_fds=(secret, lines[1], *given),
                 env=_environment(),
             )
         except BaseException:
-            os.close(told[0])
+            os.close(lines[0])
             raise
         finally:
-            for descriptor in (secret, told[1], *given):
+            for descriptor in (secret, lines[1], *given):
                 os.close(descriptor)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input = self._process.stdin
         self.output = self._process.stdout
-        self._lines = os.fdopen(told[0], "rb")
+        self._lines = os.fdopen(lines[0], "rb")
         self._threads = [Thread(target=status.read, args=(self._lines,))]
         if blocks is not None:
             self._threads.append(Thread(target=self._feed_all, args=(blocks,)))
@@ -349,7 +349,7 @@ class _Running:
             for block in blocks:
                 self._input.write(block)
         except BrokenPipeError:
-            pass  # it has seen enough, and says why
+            pass  # it has seen enough, and reports the reason
         except BaseException as error:
             self._error = error
             self._process.kill()

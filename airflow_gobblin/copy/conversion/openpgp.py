@@ -172,7 +172,7 @@ class Encrypt:
 
 
 def gives_other_bytes(converters: Iterable[object]) -> bool:
-    """Return whether a file gets other bytes each time that it is converted, so that contents tell nothing."""
+    """Return whether a file gets other bytes each time that it is converted, so that contents show nothing."""
     return any(isinstance(one, Encrypt) for one in converters)
 
 

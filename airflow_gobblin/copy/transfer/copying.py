@@ -72,7 +72,7 @@ class StagedFolder:
         """Return the folder for a new try.
 
         A new folder of the target may be placed by one rename of a folder that one run of a driver wrote. Of all tries of a unit
-        in that run only the first one, which makes a file that says so, ever opens it: once the unit's result is of this try,
+        in that run only the first one, which makes a file to record that, ever opens it: once the unit's result is of this try,
         nobody writes the unit's files there any more, however late.
         """
         folder = posixpath.join(attempt.folder, attempt.id)
@@ -170,7 +170,7 @@ def _staged(
             destination.abort()
             if failed is None or not isinstance(error, Exception):
                 raise
-            return (), failed  # the first error is the one to tell
+            return (), failed  # the first error is the one to report
         return staged, failed
 
 

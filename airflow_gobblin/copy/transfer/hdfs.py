@@ -82,7 +82,7 @@ def stage_part(files: HdfsFiles, path: str, entry: Entry, kept: KeptAttributes, 
 class Concatenation:
     """The parts of a file, joined by the namenode: no byte moves. `Copies` of one file.
 
-    Each part is renamed into the folder of this try first, which one try can do only: so what is joined is nobody else's.
+    Each part is renamed into the folder of this try first, which one try can do only: so the joined parts are nobody else's.
 
     :param folder: the folder of this try, in which the whole is staged.
     :param parts: in order.

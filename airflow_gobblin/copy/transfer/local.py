@@ -199,7 +199,7 @@ class DiskOrigin:
         while at < end and self._by_kernel and not checksum.wanted:
             copied = self._copy_range(path, source, file, at, end)
             if copied == 0:
-                break  # the source ends here, or is on a file system that can't tell
+                break  # the source ends here, or is on a file system that can't report it
             at += copied
         while at < end:
             with reading(self._tree.root, path):
@@ -245,7 +245,7 @@ def _written_parts(source: int, size: int) -> Iterator[tuple[int, int]]:
         except OSError as error:
             if error.errno == errno.ENXIO:  # a hole up to the end
                 return
-            start, at = at, size  # its file system can't tell
+            start, at = at, size  # its file system can't report holes
         yield start, at
 
 

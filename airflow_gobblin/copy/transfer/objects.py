@@ -29,7 +29,7 @@ _AHEAD = 7
 _STREAMED = 64 << 20
 """The least size of a part that is written to a disk block by block, while others are."""
 _STREAMS = 3
-"""The most such parts of a file: those who write into one file wait for each other."""
+"""The most such parts of a file: threads that write into one file wait for each other."""
 IN_FLIGHT = 32
 
 

@@ -7,8 +7,9 @@ file of its own, too; the namenode joins those that one try renamed into its own
 them, the source is looked at.
 
 If some parts fail, the others stay where they are, durable, and the next driver that runs the unit of the same plan copies only
-those that are missing. Nothing is taken over by that: parts are the same whoever made them, an upload is completed by a decision
-that names all its parts, and files of parts are joined into a new one. So it does no harm if the earlier driver is still at work.
+those that are missing. Nothing is taken over by that: parts are the same whichever driver made them, an upload is completed by a
+decision that names all its parts, and files of parts are joined into a new one. So it does no harm if the earlier driver is
+still at work.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def parts(work: CopyWork, unit: WorkUnit) -> int:
 
 
 def _concatenates(target: ObjectLocation | ServerLocation) -> bool:
-    """Return whether a target can join parts: an HDFS is told them with commas between them."""
+    """Return whether a target can join parts: an HDFS gets their names with commas between them."""
     return target.scheme in HDFS_SCHEMES and "," not in target.path
 
 
@@ -106,13 +107,13 @@ def finished_parts(
         upload = result.files[0].upload
         assert upload is not None
         of_upload.setdefault(upload.id, {})[number] = result
-    standing: tuple[str, Mapping[int, UnitResult]] = "", {}
+    largest: tuple[str, Mapping[int, UnitResult]] = "", {}
     for upload_id, some in of_upload.items():
         with writing(attempt.files.root, _entry(unit).path):
             sent = attempt.files.sent_parts(_target(unit, plan), upload_id)
         left = {number: result for number, result in some.items() if _was_sent(result, starts[number], sent)}
-        standing = max(standing, (upload_id, left), key=lambda one: len(one[1]))
-    return standing
+        largest = max(largest, (upload_id, left), key=lambda one: len(one[1]))
+    return largest
 
 
 def _was_sent(result: UnitResult, start: int, sent: Mapping[int, str]) -> bool:

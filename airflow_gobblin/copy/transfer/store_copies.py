@@ -53,8 +53,8 @@ class StoreCopies:
     def stage(self, entry: Entry, path: str, target: str) -> StagedFile | None:
         """Have a file copied.
 
-        Where staged files are objects of their own, what the store doesn't copy goes through us: a blob that is no block blob, an
-        object whose metadata have no room for the mark.
+        Where staged files are objects of their own, files that the store doesn't copy go through us: a blob that is no block
+        blob, an object whose metadata have no room for the mark.
 
         :raises SourceChangedError: it isn't as it was planned.
         """

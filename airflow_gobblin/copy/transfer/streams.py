@@ -137,7 +137,7 @@ class Destination(Protocol):
         """Make everything durable, names included."""
 
     def abort(self) -> None:
-        """Remove everything as far as possible; what can't be removed never counts."""
+        """Remove everything as far as possible; anything that can't be removed never counts."""
 
     def close(self) -> None:
         """Let go of what is open."""

@@ -20,7 +20,7 @@ def always(folder: str) -> bool:
 class Tree(Protocol):
     """A place that files are read from. Errors are `OSError`.
 
-    Whatever can't be listed or read is an error: a listing that failed is never a shorter one.
+    Anything that can't be listed or read is an error: a listing that failed is never a shorter one.
     """
 
     @property

@@ -1,7 +1,7 @@
 """Trees on a server of HTTP: folders are its index pages, and files what these link to.
 
-A server says what it likes about a file: its size it has to tell, and by its ETag or the time of its last change a copy notices
-that it changed. Without an index, a manifest names the files.
+A server decides what it reports about a file: it has to report its size, and by its ETag or the time of its last change a copy
+notices that it changed. Without an index, a manifest names the files.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class HttpTree:
             length, etag = answer.headers.get("Content-Length"), answer.headers.get("ETag", "")
             written = answer.headers.get("Last-Modified", "")
         if length is None or not length.isdecimal():
-            raise OSError(errno.EIO, "the server doesn't tell its size", path)
+            raise OSError(errno.EIO, "the server doesn't report its size", path)
         return Entry(path, EntryKind.FILE, int(length), _ns(written), etag or written)
 
     @contextmanager
@@ -184,7 +184,7 @@ class _Links(HTMLParser):
 
 
 def _ns(written: str) -> int:
-    """Return a time in ns since 1970; 0 if the server tells none."""
+    """Return a time in ns since 1970; 0 if the server gives none."""
     try:
         return int(parsedate_to_datetime(written).timestamp()) * _NS
     except (TypeError, ValueError):

@@ -39,7 +39,7 @@ class LocalTree:
     """A folder on a local or mounted file system. A `Tree`.
 
     :param links: the treatment of symbolic links. The root itself may be one.
-    :param keep: what is kept: what takes calls of its own is looked at only then.
+    :param keep: what is kept: attributes that take calls of their own are looked at only then.
     """
 
     def __init__(self, root: str | Path, links: Links = Links.SKIP, keep: Keep = KEEPS_NOTHING) -> None:

@@ -1,4 +1,4 @@
-"""Trees below a prefix of a bucket. Folders are those that keys name; an object that stands for a folder is one, too."""
+"""Trees below a prefix of a bucket. Folders are those that keys name; an object that represents a folder is one, too."""
 
 from __future__ import annotations
 

@@ -79,11 +79,11 @@ class SftpTree:
     def _entry(self, path: str, found: Any) -> Entry:
         """Return an entry.
 
-        :raises OSError: the server doesn't tell what it is.
+        :raises OSError: the server doesn't report what it is.
         """
         mode, modified = found.permissions, (found.mtime or 0) * _NS + (found.mtime_ns or 0)
         if mode is None or found.mtime is None:
-            raise OSError(errno.EIO, "the server tells neither what it is nor its time", path)
+            raise OSError(errno.EIO, "the server reports neither what it is nor its time", path)
         kind = _kind(mode)
         text = self._text(path) if kind is EntryKind.LINK and self._links is Links.COPY else ""
         attributes = Attributes(stat.S_IMODE(mode), found.uid, found.gid)

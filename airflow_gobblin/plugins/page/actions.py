@@ -159,8 +159,8 @@ def _acting(where: Registered, ticket: Ticket, user: BaseUser, *, write: bool) -
 
 def _log(ticket: Ticket, reason: str, user: BaseUser) -> None:
     """Record the action in Airflow's audit log, beside those of Airflow's own pages."""
-    told = {name: getattr(ticket, name) for name in ("ingestion", "urn", "to") if getattr(ticket, name)}
-    extra = json.dumps({**told, "reason": reason})
+    named = {name: getattr(ticket, name) for name in ("ingestion", "urn", "to") if getattr(ticket, name)}
+    extra = json.dumps({**named, "reason": reason})
     entry = Log(
         event=f"gobblin_{ticket.action}",
         owner=user.get_id(),
@@ -193,7 +193,7 @@ def _release(request: _Request, reason: str) -> Done:
 def _would_abandon(request: _Request) -> Proposal:
     found = request.admin.would_abandon(request.urn)
     if isinstance(found, Slot):
-        then = "What it has published is taken back, and its ranges are open again: the next run plans them anew."
+        then = "Everything that it has published is taken back, and its ranges are open again: the next run plans them anew."
         rows: Rows = (
             ("Slot", found.decision.slot),
             ("Ranges", found.decision.ranges),

@@ -79,7 +79,7 @@ def _goes_on(subject: str, seconds: float) -> GobblinError:
         operation="wait for the end of what is done to",
         subject=subject,
         cause=f"it isn't done after {seconds:g} s, and goes on",
-        hint="Look at the dataset in a while: its history tells what came of it.",
+        hint="Look at the dataset in a while: its history shows what came of it.",
     )
 
 
@@ -280,7 +280,7 @@ async def _form(request: Request) -> dict[str, str]:
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"At most {_LARGEST_FORM:,} bytes are read."
                     )
     except TimeoutError as error:
-        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "What was to be sent didn't come.") from error
+        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "The form didn't come.") from error
     try:
         return dict(parse_qsl(sent.decode(errors="replace"), max_num_fields=_FIELDS))
     except ValueError as error:
@@ -330,8 +330,8 @@ def _refused(request: Request, error: StarletteHTTPException) -> Response:
 
 @app.exception_handler(RequestValidationError)
 def _misasked(request: Request, error: RequestValidationError) -> Response:
-    told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
-    return _error(request, HTTPStatus.UNPROCESSABLE_ENTITY, "This can't be asked", told)
+    problems = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+    return _error(request, HTTPStatus.UNPROCESSABLE_ENTITY, "This can't be asked", problems)
 
 
 @app.exception_handler(GobblinError)
@@ -348,5 +348,5 @@ def _failed(request: Request, error: GobblinError) -> Response:
 
 @app.exception_handler(OSError)
 def _unreachable(request: Request, error: OSError) -> Response:
-    log.warning("what is below a target can't be read", exc_info=error)
+    log.warning("the content of a target can't be read", exc_info=error)
     return _error(request, HTTPStatus.SERVICE_UNAVAILABLE, "This can't be read", f"{type(error).__name__}: {error}")

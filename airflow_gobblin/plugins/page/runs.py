@@ -53,6 +53,6 @@ def published_by(where: Registered, run_id: str) -> tuple[Published, ...]:
 
 def _published(extra: Mapping[str, Any]) -> Published:
     watermark = extra.get("watermark")
-    told = watermark if isinstance(watermark, str) else json.dumps(watermark)
+    text = watermark if isinstance(watermark, str) else json.dumps(watermark)
     rows, deleted = extra.get("rows"), extra.get("deleted")
-    return Published(extra["urn"], extra["slot"], rows, extra["files"], deleted, "" if watermark is None else told)
+    return Published(extra["urn"], extra["slot"], rows, extra["files"], deleted, "" if watermark is None else text)

@@ -191,12 +191,12 @@ def alike(items: Iterable[Any], name: str) -> tuple[tuple[Any, list[Any]], ...]:
     return tuple(found.items())
 
 
-def remarks(notes: Iterable[Note], told: Iterable[str] = ()) -> tuple[Note, ...]:
+def remarks(notes: Iterable[Note], elsewhere: Iterable[str] = ()) -> tuple[Note, ...]:
     """Return notes in which a text shown before isn't repeated.
 
-    :param told: the texts that the page shows elsewhere.
+    :param elsewhere: the texts that the page shows elsewhere.
     """
-    before, found = {*told}, []
+    before, found = {*elsewhere}, []
     for note in notes:
         found.append(replace(note, detail=_AGAIN) if note.detail in before and note.detail else note)
         before.add(note.detail)

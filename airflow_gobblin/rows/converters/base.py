@@ -67,7 +67,7 @@ def check_refuser(who: object, on_bad: OnBadRow, at_most: int | float | None) ->
 
 
 class Refuser(Protocol):
-    """A record that refuses rows, and says what becomes of them."""
+    """A record that refuses rows, and decides what becomes of them."""
 
     @property
     def on_bad(self) -> OnBadRow:

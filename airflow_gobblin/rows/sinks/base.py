@@ -120,7 +120,7 @@ class TableSink(Protocol):
 
     @property
     def merge(self) -> Merge | bool:
-        """Whether rows are merged by key: as the source tells, or as said here. It is for what is loaded by snapshot-append."""
+        """Whether rows are merged by key: by the source's keys, or by those given here. It is for loads by snapshot-append."""
 
     @property
     def merged_bytes(self) -> int | None:

@@ -33,7 +33,7 @@ class DeltaSink(SinkOfTables):
     """A writer of Delta tables, one a dataset. A table is made where there is none; each slot is one commit to it.
 
     :param location: the folder of the table: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`, in which
-        `{dataset}` stands for the dataset's key. An ingestion of several datasets needs it.
+        `{dataset}` represents the dataset's key. An ingestion of several datasets needs it.
     :param workspace: where plans, claims and lists of staged files are, apart from the table: a location of the same kinds.
     :param partition: the columns that a new table is partitioned by.
     :param merge: whether rows are merged: of each primary key the newest version stays. `True`: by the keys that the source
@@ -70,7 +70,7 @@ class DeltaSink(SinkOfTables):
 
     @property
     def merged_bytes(self) -> int:
-        """What a worker merges in memory."""
+        """The most bytes that a worker merges in memory."""
         return MERGED_BYTES
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:

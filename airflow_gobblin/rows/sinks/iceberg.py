@@ -36,7 +36,7 @@ class IcebergSink(SinkOfTables):
 
     :param catalog: an Airflow connection to the catalog: of type `iceberg` to a REST catalog, of type `postgres` or `sqlite` to
         pyiceberg's SQL catalog there.
-    :param table: the table of each dataset with its namespace, `raw.{dataset}`: `{dataset}` stands for the dataset's key. An
+    :param table: the table of each dataset with its namespace, `raw.{dataset}`: `{dataset}` represents the dataset's key. An
         ingestion of several datasets needs it.
     :param workspace: where plans, claims and lists of staged files are, apart from the table: an absolute path, a `file://` URL
         or `s3://[connection@]bucket/prefix`.
@@ -83,7 +83,7 @@ class IcebergSink(SinkOfTables):
 
     @property
     def merged_bytes(self) -> int:
-        """What a worker merges in memory."""
+        """The most bytes that a worker merges in memory."""
         return MERGED_BYTES
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:

@@ -168,7 +168,7 @@ class ParquetSink:
         return each(files, lambda pair: self._publish(plan, *pair, files), pairs)
 
     def _publish(self, plan: Plan, unit: str, file: StagedFile, files: Files) -> CommitStep:
-        """Return the step for a file of a partition: its staged path tells the partition and its number."""
+        """Return the step for a file of a partition: its staged path shows the partition and its number."""
         from airflow_gobblin.rows.sinks.partitions import partition_folder_of
 
         number = file.path.removesuffix(".parquet").rpartition("-")[2]

@@ -28,7 +28,7 @@ OPEN_UPLOADS = 8
 MOST_PARTITIONS = 10_000
 """The most partitions of a unit."""
 _BYTES_OF_A_COLUMN = 256
-"""What an array takes besides its bytes, so that many tiny pieces count, too."""
+"""The memory that an array takes besides its bytes, so that many tiny pieces count, too."""
 
 Values = tuple[pa.Scalar, ...]
 
@@ -37,7 +37,7 @@ class PartitionedFiles:
     """The files of one unit being written, one partition each: a `Writer`.
 
     :param values: returns the partition values of each row of a batch, an array per partition field.
-    :param key: returns what tells partitions apart, from the values of one.
+    :param key: returns what distinguishes partitions, from the values of one.
     :param start: starts the files of a partition, given its key, its values and the numbers of files, which all share.
     :param files: where they are.
     """

@@ -1,7 +1,7 @@
 """Partition folders in Hive's style, `country=DE/`, for values of every kind, also those that are no name of a folder.
 
-Files keep their partition columns, so a name needn't carry its value: it tells values apart, and a value that fits can be read
-from it by everybody who reads Hive's style (Spark, Arrow, DuckDB, Trino).
+Files keep their partition columns, so a name needn't carry its value: it distinguishes values, and a value that fits can be
+read from it by everybody who reads Hive's style (Spark, Arrow, DuckDB, Trino).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_BYTES = 200
 """The longest name of a value; file systems take 255 bytes, and the column's name is in front."""
 _HASH_DIGITS = 20
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
-"""What Hive and Spark escape in names; all of it is ASCII, since Spark reads each escape as one character."""
+"""The characters that Hive and Spark escape in names; all are ASCII, since Spark reads each escape as one character."""
 
 
 def folder_of(columns: Sequence[str], values: Sequence[pa.Scalar]) -> str:

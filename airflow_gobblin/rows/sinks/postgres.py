@@ -25,7 +25,7 @@ class PostgresSink(SinkOfTables):
     """A writer of tables in a PostgreSQL database.
 
     :param conn_id: an Airflow connection to the database.
-    :param table: the table of each dataset, with its schema before it, which exists; `{dataset}` stands for the dataset's key.
+    :param table: the table of each dataset, with its schema before it, which exists; `{dataset}` represents the dataset's key.
     :param workspace: where rows are staged: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`.
     :param merge: whether rows are merged: of each primary key the newest version stays. `True`: by the keys that the source
         knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.

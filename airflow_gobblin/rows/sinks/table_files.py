@@ -33,7 +33,7 @@ _GUESSED_SHARE = 0.5
 class TableFiles:
     """The data files of one unit being written: a `Writer`.
 
-    :param schema: that of the table; what its fields' metadata say, such as ids, is kept in the files.
+    :param schema: that of the table; its fields' metadata, such as ids, are kept in the files.
     :param files: those of the table's location.
     :param folder: the folder of this unit's files alone, `data/gobblin/<token>/<attempt>/<unit>-<random>`.
     :param partition: the table's; each file holds one partition.
@@ -170,7 +170,7 @@ class _DataFiles(ParquetFiles):
 
     def _write_row_group(self, *, last: bool = False) -> None:
         super()._write_row_group(last=last)
-        if self._sort:  # what comes next would be sorted apart
+        if self._sort:  # the next rows would be sorted apart
             self.finish_file()
 
     def _gather_for(self, share: float) -> None:

@@ -1,4 +1,4 @@
-"""What the sinks of tables have in common: workspaces, tables' names, rules of columns, and, in a lake, data files that stay.
+"""The common parts of the sinks of tables: workspaces, tables' names, rules of columns, and, in a lake, data files that stay.
 
 Light to import, as sinks are.
 """
@@ -36,7 +36,7 @@ _PLACE = re.compile(r"\{[^{}]*\}")
 def named(template: str, urn: str) -> str:
     """Return the name of a dataset's table.
 
-    :param template: a name in which `{dataset}` stands for the dataset's key.
+    :param template: a name in which `{dataset}` represents the dataset's key.
     :raises ConfigurationError: something else is in braces.
     """
     for found in _PLACE.findall(template):
@@ -44,8 +44,8 @@ def named(template: str, urn: str) -> str:
             raise ConfigurationError(
                 operation="name",
                 subject=f"the tables {template!r}",
-                cause=f"{found} stands for nothing",
-                hint=f"Write {_DATASET} where the dataset's key is to stand.",
+                cause=f"{found} is no placeholder",
+                hint=f"Write {_DATASET} where the dataset's key is to be.",
             )
     return template.replace(_DATASET, table_key(urn))
 
@@ -98,7 +98,7 @@ class SinkOfTables:
 
 
 def check_lake(sink: IcebergSink | DeltaSink, subject: str) -> None:
-    """Check what a sink says of its data files.
+    """Check a sink's settings of its data files.
 
     :param subject: the sink, in the words of errors.
     :raises ConfigurationError: a number is out of its range.

@@ -95,8 +95,8 @@ class ReadRequest:
 
     :param options: the ingestion's options; use `WorkUnit.option`, as the unit's own override them.
     :param snapshot: the name of the snapshot to read in, as `SnapshotSource.snapshot` returned it; empty for none.
-    :param in_order: whether rows must come in the order of their positions, from an `OrderedReader`: what comes before an error
-        is published.
+    :param in_order: whether rows must come in the order of their positions, from an `OrderedReader`: those before an error are
+        published.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -152,7 +152,7 @@ class RefusedRows:
 
 
 class RefusingReader(Reader, Protocol):
-    """A reader that finds rows that aren't as the source says they should be. Such rows count as read."""
+    """A reader that finds rows that aren't as they should be according to the source. Such rows count as read."""
 
     def refused(self) -> RefusedRows | None:
         """Return what it refused besides the batch that it just yielded, which may have no rows; `None` if it refuses nothing."""
@@ -167,7 +167,7 @@ class PlacedReader(Reader, Protocol):
 
 
 class OrderedReader(PlacedReader, Protocol):
-    """A reader that yields all rows of a position, and of those before it, before any beyond it. So what was read before an error
+    """A reader that yields all rows of a position, and of those before it, before any beyond it. So the rows read before an error
     can be published. Its `position` is `None` only within a position that is too large for one batch.
     """
 
@@ -268,10 +268,10 @@ class CheckableSource(Source, Protocol):
 
 @runtime_checkable
 class InformedSource(Source, Protocol):
-    """A source that wants to be told how far a dataset is published, for people who look there. It never reads it back."""
+    """A source that wants to know how far a dataset is published, for people who look there. It never reads it back."""
 
     def inform(self, urn: str, watermark: Watermark, connections: Connections) -> None:
-        """Tell how far a dataset is published. It may be told the same again, or never.
+        """Inform the source how far a dataset is published. It may be informed of the same again, or never.
 
         :raises SourceError: the source can't be reached.
         """

@@ -1,7 +1,7 @@
 """Access control lists: as text, as HDFS has them, and as Linux stores them.
 
-An entry is `user:ann:rw-`, `group::r-x` or, of what is made in a folder, `default:user:ann:rw-`. What the owner of a file, its
-mask and all others may do is in its permission, and in no entry: where there are entries, the bits of the group are the mask.
+An entry is `user:ann:rw-`, `group::r-x` or, of what is made in a folder, `default:user:ann:rw-`. The rights of a file's owner,
+its mask and all others are in its permission, and in no entry: where there are entries, the bits of the group are the mask.
 Source: https://man7.org/linux/man-pages/man5/acl.5.html
 """
 
@@ -44,7 +44,7 @@ def decoded(access: bytes, default: bytes = b"") -> Acl:
     """
     own = [*_ENTRY.iter_unpack(access[len(_VERSION) :])]
     if not any(tag == _MASK for tag, _, _ in own):
-        own = []  # it says no more than the permission
+        own = []  # it holds no more than the permission
     of_new = _ENTRY.iter_unpack(default[len(_VERSION) :])
     named = [_text(*one) for one in own if one[0] in (_NAMED_USER, _GROUP, _NAMED_GROUP)]
     return tuple(sorted([*named, *(_OF_DEFAULT + _text(*one) for one in of_new)]))

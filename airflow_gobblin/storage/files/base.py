@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
 
 OWN_FOLDER = "_gobblin"
-"""What is ours in a target, and in a source that is a target of another job."""
+"""The folder of what is ours in a target, and in a source that is a target of another job."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -75,7 +75,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Keeps:
-    """What a storage keeps of the attributes of files and folders.
+    """The extent to which a storage keeps the attributes of files and folders.
 
     :param time: the steps of times, in ns; 0: no time that is given is kept.
     :param permission: the bits of permissions; 0: none are kept.
@@ -84,7 +84,7 @@ class Keeps:
     :param user: its own user.
     :param groups: its own groups, where they are numbers.
     :param acl: whether it keeps access control lists.
-    :param extended: what the names of extended attributes begin with that this process may set.
+    :param extended: the prefixes of the names of extended attributes that this process may set.
     """
 
     time: int = 1
@@ -212,7 +212,7 @@ class Files(Protocol):
 
     @property
     def keeps(self) -> Keeps:
-        """What it keeps of the attributes of files and folders."""
+        """The extent to which it keeps the attributes of files and folders."""
 
     def other(self, root: str) -> Files:
         """Return the files under another root in the same storage."""
@@ -329,7 +329,7 @@ class Files(Protocol):
         """
 
     def may_change(self, folder: str) -> bool:
-        """Return whether this process may make and remove names in a folder, which exists, as far as the storage can tell."""
+        """Return whether this process may make and remove names in a folder, which exists, as far as the storage knows."""
 
     def walk(self, path: str) -> Iterator[str]:
         """Yield all files below a folder; none if it doesn't exist."""

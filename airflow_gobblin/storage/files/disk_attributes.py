@@ -107,7 +107,7 @@ def tried(folder: str, keeps: Keeps) -> Keeps:
     Some take any and keep their own (FAT, SMB, many of FUSE); NFS with `root_squash`, and many containers, let root give files to
     nobody else.
 
-    :param keeps: what is expected, which is returned where no file can be made.
+    :param keeps: the expected result, which is returned where no file can be made.
     """
     path = f"{folder}/.tried-{uuid.uuid4().hex}"
     try:
@@ -155,7 +155,7 @@ def _step_of_times(path: str, expected: int) -> int:
 def give_attributes(target: int | str, wanted: Attributes, **place: Any) -> Refused:
     """Give a file, a folder or a link those attributes that aren't `None`.
 
-    :param target: its descriptor; or its name, in the folder that `place` tells to the functions of `os`.
+    :param target: its descriptor; or its name, in the folder that `place` gives to the functions of `os`.
     :return: the reasons why it doesn't get some.
     """
     refused: Refused = {}
@@ -250,7 +250,7 @@ def _remove(target: int | str, name: str) -> None:
 def held(path: str, *, folder: bool = False) -> Iterator[tuple[os.stat_result, str]]:
     """Hold a file or a folder, whatever becomes of its name, and without a right to read it.
 
-    :return: what it is, and another name of it.
+    :return: its status, and another name of it.
     :raises NotADirectoryError: it is to be a folder, and isn't.
     """
     handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_DIRECTORY if folder else 0))

@@ -1,8 +1,8 @@
 """Files in an HDFS, by WebHDFS.
 
-It has folders, renames and no links: what is published gets its name by one rename, so mirrors can publish there, and sinks of
-rows can't. A file's identity is the number that the namenode gives it, its size and its time, which no rename changes. What the
-namenode has acknowledged is durable: there is nothing to sync.
+It has folders, renames and no links: anything published gets its name by one rename, so mirrors can publish there, and sinks of
+rows can't. A file's identity is the number that the namenode gives it, its size and its time, which no rename changes. Anything
+that the namenode has acknowledged is durable: there is nothing to sync.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PARALLEL = 16
 _MS = 1_000_000
 _NAMES = ("user.", "trusted.")
-"""What the names of extended attributes begin with that users may set, and those that the superuser may set."""
+"""The prefixes of the names of extended attributes that users may set, and that the superuser may set."""
 _READ_BYTES = 4 << 20
 _SETTLES_AFTER = timedelta(minutes=2)
 """A client waits for a minute; a request that is on its way for longer than two is dropped by the network."""
@@ -64,7 +64,7 @@ class HdfsFiles:
 
     @cached_property
     def keeps(self) -> Keeps:
-        """What it keeps; the namenode's own user, which may set owners, is that of the topmost folder."""
+        """How far it keeps attributes; the namenode's own user, which may set owners, is that of the topmost folder."""
         top = self.client.status("/")
         user = self.client.user
         superuser = top is not None and top["owner"] == user
@@ -202,7 +202,7 @@ class HdfsFiles:
             mode = 0o755 if root is None else int(root["permission"], 8)
             others = sum(
                 7 * bit // 2 for bit in (mode & 0o020, mode & 0o002)
-            )  # who may write to the root, may all here
+            )  # all that may write to the root may do all here
             self.client.make_folder(at, permission=f"{0o700 | others:o}")
 
     def leads_to(self, path: str) -> None:

@@ -37,7 +37,7 @@ _KEPT_BY_GS = (
     "contentType",
     "customTime",
 )
-"""What else GCS replaces together with the metadata of a copy."""
+"""The other properties that GCS replaces together with the metadata of a copy."""
 
 
 def copy_if_absent(filesystem: Any, scheme: str, source: str, target: str) -> None:
@@ -92,7 +92,7 @@ class ConditionalCopies:
 
 @dataclass(frozen=True)
 class _Marked:
-    """What is asked of a copy that stages an object.
+    """The requirements of a copy that stages an object.
 
     :param source: the ETag of the object to copy.
     :param mark: the mark that the copy gets, besides the metadata of that object.

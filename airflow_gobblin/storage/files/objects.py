@@ -285,7 +285,7 @@ class ObjectFiles:
         raise OSError(errno.ENOTSUP, "an object store has no folders with attributes", path)
 
     def may_change(self, folder: str) -> bool:
-        contained(folder)  # what the credentials allow is known when it is tried
+        contained(folder)  # the rights of the credentials are known when they are tried
         return True
 
     def has(self, path: str, attributes: Attributes) -> bool:

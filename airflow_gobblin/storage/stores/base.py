@@ -119,7 +119,7 @@ def put_or_read(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
     raise RecordError(
         operation="write",
         subject=f"record {key!r} in {store.name}",
-        cause="the store says that it exists, and that it doesn't",
+        cause="the store reports that it exists, and that it doesn't",
         hint="The store can't be relied on; move the journal to a SQL database.",
     )
 

@@ -213,7 +213,7 @@ def open_object_store(location: ObjectLocation, connections: Connections | None 
 
 _PERMISSION = {
     "write": "to write (on S3 s3:PutObject)",
-    "read": "to read (on S3 s3:GetObject), and to list (s3:ListBucket), without which what is absent looks forbidden,",
+    "read": "to read (on S3 s3:GetObject), and to list (s3:ListBucket), without which an absent object looks forbidden,",
     "list": "to list (on S3 s3:ListBucket)",
     "delete": "to delete (on S3 s3:DeleteObject)",
 }
@@ -280,18 +280,18 @@ class _Answer:
 
 def _answer(error: Exception) -> _Answer:
     """Find the answer in an error or its causes: botocore's `response`, Azure's `status_code`, or gcsfs's `code`."""
-    told: BaseException | None = error
-    while told is not None:
-        response: Any = getattr(told, "response", None)
+    current: BaseException | None = error
+    while current is not None:
+        response: Any = getattr(current, "response", None)
         if isinstance(response, dict):
             code = str(response.get("Error", {}).get("Code", ""))
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             return _Answer(status, code, error)
         for name in ("status_code", "code"):
-            if isinstance(status := getattr(told, name, None), int):
-                code = getattr(told, "error_code", None) or ""
+            if isinstance(status := getattr(current, name, None), int):
+                code = getattr(current, "error_code", None) or ""
                 return _Answer(status, str(getattr(code, "value", code)), error)
-        told = told.__cause__
+        current = current.__cause__
     if isinstance(error, FileNotFoundError):
         return _Answer(404, "", error)
     forbidden = isinstance(error, PermissionError) or str(error).startswith("Forbidden")  # the wording of gcsfs

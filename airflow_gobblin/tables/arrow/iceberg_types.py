@@ -17,7 +17,7 @@ _FIELD_ID = b"PARQUET:field_id"
 def held(schema: pa.Schema, subject: str) -> pa.Schema:
     """Return a schema as Iceberg holds it: times with a zone as instants in UTC, unsigned numbers in the next wider type.
 
-    What the metadata of its fields say, such as ids, is kept.
+    The metadata of its fields, such as ids, are kept.
 
     :raises SchemaConflictError: it has no type for some of the columns, which are all named.
     """

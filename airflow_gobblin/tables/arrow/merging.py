@@ -1,8 +1,8 @@
 """Merging by key: of each key the newest version stays. Pure functions over Arrow, for formats that merge what they are given.
 
 Versions are compared by the delta column, where null is older than all else and NaN newer, and those that are equal there by the
-positions, the same way. What is equal in all of them is one version: a table keeps the one that it has. Two rows of a batch can't
-be one version of a key: nothing decides between them, and they are refused.
+positions, the same way. Rows that are equal in all of them are one version: a table keeps the one that it has. Two rows of a
+batch can't be one version of a key: nothing decides between them, and they are refused.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def merged(table: pa.Table, rows: pa.Table, merge: Merge, subject: str) -> pa.Ta
 
     Rows that are merged twice, or late, change nothing.
 
-    :param table: what it has: one row a key.
+    :param table: the rows that it has: one a key.
     :param rows: the rows to merge, of the same columns.
     :raises TableError: as `newest`.
     """
@@ -138,7 +138,7 @@ def _check_ties(rows: pa.Table, keys: pa.Array, versions: pa.Array, kept: pa.Arr
         subject,
         f"{many(len(others), 'row')} too many are the newest of their key by "
         f"{' and '.join(map(repr, merge.versions)) or 'no column'}: {', '.join(map(str, some))}",
-        "Give the dataset a delta column that tells versions apart, or remove the duplicates in the source.",
+        "Give the dataset a delta column that distinguishes versions, or remove the duplicates in the source.",
     )
 
 

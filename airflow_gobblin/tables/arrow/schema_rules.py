@@ -1,7 +1,7 @@
 """How the columns of a table may change, by the rule of its dataset.
 
 By every rule a new column that can be null is added, a column that the source no longer has stays and is null from then on, and
-the table keeps the order of its columns. `SchemaRule` says what a rule allows beyond that; all else is refused, by column.
+the table keeps the order of its columns. `SchemaRule` describes what a rule allows beyond that; all else is refused, by column.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["SchemaDecision", "SchemaRule", "decide", "holds", "is_wider"]
 
 @dataclass(frozen=True)
 class SchemaDecision:
-    """What a rule makes of a table's columns and those that are to be written.
+    """The result of a rule for a table's columns and those that are to be written.
 
     :param schema: the columns that the table is to have.
-    :param did: what changes, in sentences for the log; nothing: the table's columns stay.
+    :param did: the changes, in sentences for the log; none: the table's columns stay.
     """
 
     schema: pa.Schema
@@ -45,7 +45,7 @@ def decide(
 ) -> SchemaDecision:
     """Decide what the columns of a table are to be.
 
-    :param table: the columns that it has. What their metadata say, such as ids, is kept.
+    :param table: the columns that it has. Their metadata, such as ids, are kept.
     :param planned: the columns to write, as the format holds them.
     :param widens: whether the format can change a column of a table so that it has a wider type, or takes nulls.
     :raises SchemaConflictError: the rule doesn't allow it, for reasons that it names by column.

@@ -1,4 +1,4 @@
-"""What is known of the columns of a data file, from what Parquet's writer gathered; and the form of single values in records.
+"""Known facts about the columns of a data file, from what Parquet's writer gathered; and the form of single values in records.
 
 A value in a record is JSON by its type: booleans, integers and texts as they are; floating-point numbers too, or as `NaN`,
 `Infinity` and `-Infinity`; decimals as text; dates, times, timestamps and durations as integers in the unit of their type; binary
@@ -75,7 +75,7 @@ def column_statistics(
 
 
 def _leaves(schema: pa.Schema) -> Iterator[pa.DataType | None]:
-    """Yield the type of each of Parquet's columns; `None` for those of lists and maps, whose bounds say nothing of a row."""
+    """Yield the type of each of Parquet's columns; `None` for those of lists and maps, whose bounds show nothing of a row."""
     for field in schema:
         yield from _leaves_of(field.type, in_list=False)
 

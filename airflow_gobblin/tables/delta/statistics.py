@@ -1,4 +1,4 @@
-"""What Delta's log says of a data file: its partition, and its statistics, each value in Delta's form.
+"""The description of a data file in Delta's log: its partition, and its statistics, each value in Delta's form.
 
 Values come in the form that records have: dates and times as integers, in the units that Delta's types have; decimals as text.
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md (Partition Value Serialization, Per-file Statistics).
@@ -28,7 +28,7 @@ _IN_MS = pa.timestamp("ms")
 
 
 def partition_value(value: Json, kind: pa.DataType) -> str | None:
-    """Return the value of a partition column. Instants are said to be in UTC: others would take them for times of their own zone.
+    """Return the value of a partition column. Instants are marked as UTC: others would take them for times of their own zone.
 
     :raises TableError: it is an empty text, which Delta takes for null.
     """
@@ -98,8 +98,8 @@ def _finite(known: ColumnStatistics) -> tuple[Json, Json]:
 def _time(value: Any, more: int, zone: str) -> str:
     """Return a time in Delta's milliseconds.
 
-    :param more: what is added to it: an upper bound is raised.
-    :param zone: what follows it.
+    :param more: the milliseconds added to it: an upper bound is raised.
+    :param zone: the suffix that follows it.
     """
     ms = int(value) // _US_IN_MS + more
     try:  # a commit has one of these for each file and bound, and Arrow takes forty times as long

@@ -54,7 +54,7 @@ __all__ = ["OpenDeltaTable", "check_partition"]
 log = logging.getLogger(__name__)
 
 _OWNER = "gobblin.owner"
-"""The property that says whose table it is."""
+"""The property that records whose table it is."""
 _FEATURES = frozenset(
     {"appendOnly", "timestampNtz", "invariants", "checkConstraints", "v2Checkpoint", "vacuumProtocolCheck"}
 )
@@ -69,7 +69,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 class _At:
     """A version of the table, as it was looked at.
 
-    :param entry: what tells its entry of the log from any other of its number; `None`: that has expired, or isn't known.
+    :param entry: the identity of its entry of the log, which no other of its number has; `None`: it has expired, or isn't known.
     """
 
     table: DeltaTable
@@ -228,7 +228,7 @@ class OpenDeltaTable:
             operation="read",
             subject=f"version {version} of {self._record.name}",
             cause=cause,
-            hint="Read a newer version; the table's retention says how long old ones stay.",
+            hint="Read a newer version; the table's retention decides how long old ones stay.",
         )
 
     def files(self) -> Iterator[str]:
@@ -304,7 +304,7 @@ class OpenDeltaTable:
         return mark, since
 
     def _restored_since(self, table: DeltaTable, version: int | None) -> bool:
-        """Return whether the table was set back after a version; what its log has no entry of any more isn't known."""
+        """Return whether the table was set back after a version; a restore that its log has no entry of any more isn't known."""
         if version is None or (newer := table.version() - version - 1) <= 0:
             return False
         return any(
@@ -364,7 +364,7 @@ class OpenDeltaTable:
     def _actions(self, look: Look, at: _At, change: Change, owner: Owner) -> Iterator[dict[str, Any]]:
         """Yield what a change does to the table, besides the mark.
 
-        :raises TableError: what is to leave isn't there as it was recorded.
+        :raises TableError: files that are to leave aren't there as they were recorded.
         """
         schema = look.schema
         assert schema is not None
@@ -411,7 +411,7 @@ class OpenDeltaTable:
                     subject=self._record.name,
                     cause=f"of unit {unit.unit!r} of {unit.token} it has {found} files, and {unit.files} were published: "
                     "somebody compacted or deleted them",
-                    hint="What was compacted can't be told apart any more: plan the whole table anew.",
+                    hint="Compacted units can't be distinguished any more: plan the whole table anew.",
                 )
 
     def _metadata(self, at: _At, *, owner: Owner, added: tuple[pa.Field, ...] = ()) -> dict[str, Any]:
@@ -438,7 +438,7 @@ class OpenDeltaTable:
         assert merge is not None
         if change.removes or change.removes_all:
             raise TableError(
-                operation="merge into", subject=self._record.name, cause="what merges replaces nothing else"
+                operation="merge into", subject=self._record.name, cause="a change that merges replaces nothing else"
             )
         if (
             look.owner != owner
@@ -461,7 +461,7 @@ class OpenDeltaTable:
             app_transactions=[Transaction(name, value) for name, value in _transactions(owner, mark, at.version)],
             custom_metadata={"gobblin": _shown_mark(owner, mark)},
         )
-        # On a handle of its own: what was looked at isn't changed by it.
+        # On a handle of its own: the one that was looked at isn't changed by it.
         table = DeltaTable(at.table.table_uri, version=at.version, storage_options=self._options)
         same = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in merge.keys)
         merger = table.merge(
@@ -534,7 +534,7 @@ class OpenDeltaTable:
         for action in ({"commitInfo": info}, *actions):
             entry.write(_JSON.encode(action).encode() + b"\n")
         key, data = _entry(version), entry.getvalue()
-        # A store may send it again after a lost answer, and then be told that it exists.
+        # A store may send it again after a lost answer, and then get the answer that it exists.
         return self._store.put_if_absent(key, data) or self._store.get(key) == data
 
     def _checkpoint(self, at: _At) -> None:
@@ -603,7 +603,7 @@ def _quoted(column: str) -> str:
 
 def _add_of(schema: pa.Schema, partition: tuple[PartitionField, ...]) -> Callable[[DataFile], dict[str, Any]]:
     """Return the function that gives the action that adds a file with these columns."""
-    kinds, told, now = [(f.column, schema.field(f.column).type) for f in partition], statistics_of(schema), _now()
+    kinds, stats, now = [(f.column, schema.field(f.column).type) for f in partition], statistics_of(schema), _now()
 
     def of(file: DataFile) -> dict[str, Any]:
         values = zip(kinds, file.partition, strict=True)
@@ -613,14 +613,14 @@ def _add_of(schema: pa.Schema, partition: tuple[PartitionField, ...]) -> Callabl
             "size": file.size,
             "modificationTime": now,
             "dataChange": True,
-            "stats": _JSON.encode(told(file)),
+            "stats": _JSON.encode(stats(file)),
         }
 
     return of
 
 
 def _files_in(table: DeltaTable) -> Iterator[tuple[str, int | None]]:
-    """Yield each file of a version: its path as the log has it, and how many rows it has, if the log says so."""
+    """Yield each file of a version: its path as the log has it, and how many rows it has, if the log records that."""
     found = pa.table(cast("Any", table.get_add_actions(flatten=True)))
     if "num_records" not in found.column_names:
         found = found.append_column("num_records", pa.nulls(len(found), pa.int64()))
@@ -673,17 +673,17 @@ def _owner_text(owner: Owner) -> str:
 
 
 def _shown_mark(owner: Owner, mark: Mark) -> dict[str, Any]:
-    """Return what the table's history tells people of a commit."""
+    """Return what the table's history shows people of a commit."""
     return {"ingestion": owner.ingestion, "urn": owner.urn, "slot": mark.slot, "token": mark.token, "done": mark.done}
 
 
 def _commit_info(
     operation: str, parameters: Mapping[str, Any] | None = None, owner: Owner | None = None, mark: Mark | None = None
 ) -> dict[str, Any]:
-    told = {"gobblin": _shown_mark(owner, mark)} if owner is not None and mark is not None else {}
-    # The id tells an entry of this call from that of another with the same content.
+    shown = {"gobblin": _shown_mark(owner, mark)} if owner is not None and mark is not None else {}
+    # The id distinguishes an entry of this call from that of another with the same content.
     info = {"timestamp": _now(), "operation": operation, "operationParameters": dict(parameters or {})}
-    return {**info, "engineInfo": "airflow-gobblin", "txnId": str(uuid.uuid4()), **told}
+    return {**info, "engineInfo": "airflow-gobblin", "txnId": str(uuid.uuid4()), **shown}
 
 
 def _now() -> int:

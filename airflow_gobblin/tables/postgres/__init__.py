@@ -29,7 +29,7 @@ class PostgresTable:
     :param namespace: the table's schema, which exists.
     :param table: its name in there.
     :param lock_seconds: how long a commit waits for a lock that another transaction holds.
-    :param statement_seconds: how long one statement of it may take: a process that stands still doesn't hold the table for good.
+    :param statement_seconds: how long one statement of it may take: a stalled process doesn't hold the table for good.
     """
 
     conn_id: str

@@ -1,6 +1,6 @@
-"""A table of PostgreSQL, open: what it has and its marks are of one database, so that a commit is one transaction.
+"""A table of PostgreSQL, open: its content and its marks are of one database, so that a commit is one transaction.
 
-What is ours stands in the schema `_gobblin` of that database:
+Our own tables are in the schema `_gobblin` of that database:
 
 * `owners` has a row for each table that belongs to a dataset. Each commit locks it, so that commits to a table follow one
   another: a late one waits until the one before it is over, and then finds another mark.
@@ -73,7 +73,7 @@ _COLUMNS = """
     WHERE a.attrelid = {relation} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 _TRIGGERS = """
     SELECT 1 FROM pg_catalog.pg_trigger WHERE tgrelid = {relation} AND NOT tgisinternal AND tgenabled <> 'D' LIMIT 1"""
-"""The first trigger that may leave rows out, without a word to who copies them."""
+"""The first trigger that may leave rows out, without a word to the process that copies them."""
 _UNIQUE = """
     SELECT 1 FROM pg_catalog.pg_index i
     WHERE i.indrelid = {relation} AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
@@ -149,7 +149,7 @@ class _Relation:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a commit must find unchanged, besides what the look tells.
+    """The state that a commit must find unchanged, besides what the look shows.
 
     :param by: the owner that looked, whose mark the look has.
     """
@@ -228,7 +228,7 @@ class OpenPostgresTable:
     def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
         if look.mark is not None and mark.slot <= look.mark.slot:
             raise self._moved(f"its mark is {look.mark}, and {mark} isn't after it")
-        if look.owner is None:  # else the schema of ours told whose it is
+        if look.owner is None:  # else the schema of ours showed whose it is
             self._prepare()
         with self._session("commit to") as session:
             whose = owner if look.owner is None or not change.empty else look.owner
@@ -245,7 +245,7 @@ class OpenPostgresTable:
             session.commit()
 
     def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
-        if look.owner is None:  # else the schema of ours told whose it is
+        if look.owner is None:  # else the schema of ours showed whose it is
             self._prepare()
         with self._session("take over") as session:
             relation = self._hold(session, look, owner if look.owner is None else look.owner)
@@ -379,7 +379,7 @@ class OpenPostgresTable:
     def _relation(self, session: _Session) -> _Relation | None:
         """Return the table, or `None` if there is none.
 
-        :raises TableError: what has its name is no table that rows can be put into for good.
+        :raises TableError: the relation of that name is no table that rows can be put into for good.
         """
         found = session.rows(
             "SELECT c.oid::bigint, c.relkind::text, c.relpersistence::text, "
@@ -424,7 +424,7 @@ class OpenPostgresTable:
     # ── committing ──
 
     def _hold(self, session: _Session, look: Look, owner: Owner, *, exclusive: bool = False) -> _Relation:
-        """Lock the owner's row and the table, then compare both with a look: what is found holds until the transaction ends.
+        """Lock the owner's row and the table, then compare both with a look: the result holds until the transaction ends.
 
         Each statement sees what was committed when it began, so those after the lock see all that was done under it.
 
@@ -520,7 +520,7 @@ class OpenPostgresTable:
     def _rows_of(self, session: _Session, act: str, units: Mapping[int, object]) -> dict[int, int]:
         """Return how many rows of units there are, by their numbers.
 
-        :param act: what is done with the rows, without its condition: it selects or deletes them.
+        :param act: the statement about the rows, without its condition: it selects or deletes them.
         """
         if not units:
             return {}
@@ -628,7 +628,7 @@ class OpenPostgresTable:
             raise TableError(
                 operation="merge into",
                 subject=self._table.name,
-                cause=f"of the key ({keys}) = {found[0][0]} there are two rows, and nothing says which one is newer",
+                cause=f"of the key ({keys}) = {found[0][0]} there are two rows, and nothing shows which one is newer",
                 hint="Merge by positions too, or leave one of them out.",
             )
 
@@ -643,7 +643,7 @@ class OpenPostgresTable:
 class _Stream:
     """The rows of data files as one stream, a batch of which is in memory at a time.
 
-    :param columns: those of the table that can be written. What the first file lacks of them is left out.
+    :param columns: those of the table that can be written. Those that the first file lacks are left out.
     :param numbers: those of units.
     """
 
@@ -675,7 +675,7 @@ class _Stream:
         try:
             return session.copy(pa.RecordBatchReader.from_batches(schema, self._batches(schema)), table, namespace)
         except Exception:
-            if self._error is not None:  # the driver only tells its text
+            if self._error is not None:  # the driver only reports its text
                 raise self._error from None
             raise
 
@@ -711,5 +711,5 @@ def _newer(order: Sequence[str]) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    """Return what the server or the driver said, in one line."""
+    """Return the message of the server or the driver, in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

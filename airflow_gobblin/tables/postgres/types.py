@@ -1,7 +1,7 @@
 """Types of PostgreSQL's columns, and those of Arrow that they hold without loss.
 
-What PostgreSQL has no such type for is refused: nanoseconds, nested types other than lists of plain values, durations. So are
-columns that somebody made with a type that changes values: `char(n)` pads them, `timestamp(3)` rounds them.
+Types that PostgreSQL has no counterpart for are refused: nanoseconds, nested types other than lists of plain values, durations.
+So are columns that somebody made with a type that changes values: `char(n)` pads them, `timestamp(3)` rounds them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import adbc_driver_postgresql.dbapi as driver
 import pyarrow.parquet as pq
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     seconds = clock.lap("data")
     sync_parquet(asked.folder)
     seconds += clock.lap("sync")
-    say(seconds, clock.phases, rows=parquet_rows(asked.folder))
+    print_figures(seconds, clock.phases, rows=parquet_rows(asked.folder))
 
 
 if __name__ == "__main__":

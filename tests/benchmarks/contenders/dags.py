@@ -71,8 +71,8 @@ def plain_warm(name: str, folder: str, table: str, key: str, since: str, remote:
 
 
 def naive(name: str, folder: str, table: str, key: str) -> None:
-    """What people often write by hand, in six tasks, too: the same units and files, moved when all exist, and the watermark
-    saved afterwards.
+    """A job as people often write it by hand, in six tasks, too: the same units and files, moved when all exist, and the
+    watermark saved afterwards.
 
     A crash between the two publishes rows twice, and one in the middle of the moves shows a part.
     """

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     seconds = clock.lap("data")
     sync_parquet(f"{asked.folder}/out/shop/{asked.table}")
     seconds += clock.lap("sync")
-    say(seconds, clock.phases, rows=parquet_rows(f"{asked.folder}/out/shop/{asked.table}"))
+    print_figures(seconds, clock.phases, rows=parquet_rows(f"{asked.folder}/out/shop/{asked.table}"))
 
 
 if __name__ == "__main__":

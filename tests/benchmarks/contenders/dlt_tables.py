@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from tests.benchmarks.contenders.parquet_rows import sync_parquet
-from tests.benchmarks.contenders.saying import TARGET, Laps, arguments, say
+from tests.benchmarks.contenders.reporting import TARGET, Laps, arguments, print_figures
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     if not to_postgres:
         sync_parquet(f"{asked.folder}/out/shop/{asked.table}")
         seconds += clock.lap("sync")
-    say(seconds, clock.phases, rows=_rows(pipeline, asked.table, asked.kind))
+    print_figures(seconds, clock.phases, rows=_rows(pipeline, asked.table, asked.kind))
 
 
 def _rows(pipeline: Any, table: str, kind: str) -> int:

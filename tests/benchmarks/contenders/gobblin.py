@@ -2,7 +2,7 @@
 
 The data phase reads and writes all units of the pack and keeps their results. Before it, Spark was started, its executors'
 Pythons were started with what they need, and a few rows of the same table were loaded elsewhere in the same session: that isn't
-counted, and what a pack's start costs is a figure of its own (`pack_start`). Planning, with all that it loads, data and commit
+counted, and the cost of a pack's start is a figure of its own (`pack_start`). Planning, with all that it loads, data and commit
 are counted. The heap is frozen as in our tasks.
 """
 
@@ -42,7 +42,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.tables.port import table_of
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.saying import TARGET, Laps, arguments, cpu_seconds, say
+from tests.benchmarks.contenders.reporting import TARGET, Laps, arguments, cpu_seconds, print_figures
 
 SHOP = "shop"
 """The id of the connection to the database."""
@@ -266,7 +266,7 @@ def main() -> None:
         execute_commit_steps(opened, run, pack)
         finish(opened, run)
         clock.lap("commit")
-    say(
+    print_figures(
         sum(clock.phases[name] for name in ("planning", "data", "commit")),
         clock.phases,
         rows=rows_of(opened, asked.table),

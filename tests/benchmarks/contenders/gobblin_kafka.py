@@ -15,7 +15,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from tests.benchmarks.contenders.gobblin import import_drivers, on_spark, open_job
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 
 KAFKA = "kafka"
 """The id of the connection to the broker."""
@@ -43,7 +43,7 @@ def main() -> None:
     protocol += time.process_time() - began
     seconds = sum(clock.phases[name] for name in ("planning", "data", "commit"))
     phases = {**clock.phases, PROTOCOL: protocol}
-    say(seconds, phases, protocol + data, rows=parquet_rows(f"{asked.folder}/target"))
+    print_figures(seconds, phases, protocol + data, rows=parquet_rows(f"{asked.folder}/target"))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
         for file in found:
             append.append_data_file(file)
     seconds = clock.lap("commit")
-    say(seconds, clock.phases, files=len([*table.scan().plan_files()]))
+    print_figures(seconds, clock.phases, files=len([*table.scan().plan_files()]))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 from tests.benchmarks.publish import URN, on_disk
 
 TASKS = {task.__name__: task for task in (write_commit_steps, execute_commit_steps)}
@@ -22,7 +22,7 @@ def main() -> None:
     TASKS[asked.stage](opened, run, run.packs[0])
     seconds = clock.lap(asked.stage)
     slot: Slot = opened.journal.history(URN).slots[-1]
-    say(seconds, clock.phases, steps=slot.decision.steps, done=int(slot.done))
+    print_figures(seconds, clock.phases, steps=slot.decision.steps, done=int(slot.done))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.operators import SparkOptions
 from airflow_gobblin.run.open_job import OpenJob
 from tests.benchmarks.contenders.many_steps import TASKS
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 from tests.benchmarks.publish import URN, on_disk
 
 REMOTE = "BENCHMARK_SPARK"
@@ -40,7 +40,7 @@ def main() -> None:
     seconds = clock.lap(asked.stage)
     assert report.status in ("pending", "committed"), report
     slot: Slot = opened.journal.history(URN).slots[-1]
-    say(seconds, clock.phases, steps=slot.decision.steps, done=int(slot.done))
+    print_figures(seconds, clock.phases, steps=slot.decision.steps, done=int(slot.done))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
-from tests.benchmarks.contenders.saying import Laps, arguments, begin, cpu_seconds, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, begin, cpu_seconds, print_figures
 
 CONNECTION = "BENCHMARK_CONNECTION"
 """The variable that holds the connection of an object store."""
@@ -45,7 +45,7 @@ def main() -> None:
         with frozen_heap():
             phases = _run(opened, spark, connections, "measured")
         cpu = cpu_seconds() - before
-    say(sum(phases.values()), phases, cpu=cpu)
+    print_figures(sum(phases.values()), phases, cpu=cpu)
 
 
 def _opened(name: str, source: str, target: str, folder: str, connections: SparkConnections) -> OpenJob:

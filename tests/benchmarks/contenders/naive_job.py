@@ -18,7 +18,7 @@ from airflow_gobblin.rows.sources.base import ReadRequest
 from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.spark.connections import SparkConnections
 from tests.benchmarks.contenders.gobblin import SHOP, ingestion
-from tests.benchmarks.contenders.saying import DATABASE, arguments
+from tests.benchmarks.contenders.reporting import DATABASE, arguments
 
 DONE = pa.schema([("unit", pa.string())])
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 
 ENDPOINT, KEY, SECRET = (f"BENCHMARK_S3_{word}" for word in ("ENDPOINT", "KEY", "SECRET"))
 RECORD = b"x" * 300
@@ -163,7 +163,7 @@ def main() -> None:
     for number in range(4):
         client.upload(f"big-{number}")
     laps.lap("upload 4 x 64 MB")
-    say(sum(laps.phases.values()), laps.phases, bytes=size, listed=count)
+    print_figures(sum(laps.phases.values()), laps.phases, bytes=size, listed=count)
 
 
 if __name__ == "__main__":

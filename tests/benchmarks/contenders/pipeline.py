@@ -20,7 +20,7 @@ from airflow_gobblin.spark.session import submit_options
 from airflow_gobblin.testing import inprocess
 from tests.benchmarks.contenders.flights import CODE, WIDE, flights
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.saying import Laps, arguments, cpu_seconds, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, cpu_seconds, print_figures
 from tests.benchmarks.contenders.spark_session import start_session
 from tests.spark.test_stages import run_stage
 
@@ -46,7 +46,7 @@ def main() -> None:
     own, every = time.process_time() - own, cpu_seconds() - every
     seconds = sum(clock.phases[stage] for stage in WIDE)
     spark.stop()
-    say(seconds, {**clock.phases, PROTOCOL: own}, every, rows=parquet_rows(f"{asked.folder}/out"))
+    print_figures(seconds, {**clock.phases, PROTOCOL: own}, every, rows=parquet_rows(f"{asked.folder}/out"))
 
 
 def _opened(job: Job) -> OpenJob:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from tests.benchmarks.contenders.saying import DATABASE, arguments
+from tests.benchmarks.contenders.reporting import DATABASE, arguments
 
 
 def copy_rows(spark: SparkSession, asked: Namespace) -> None:

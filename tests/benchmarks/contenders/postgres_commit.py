@@ -17,7 +17,7 @@ from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.tables.port import Change, DataFile, Mark, Owner
 from airflow_gobblin.tables.postgres import PostgresTable
 from airflow_gobblin.tables.postgres.table import OpenPostgresTable
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 
 OWNER = Owner("0" * 32, "benchmark", "orders")
 
@@ -44,7 +44,7 @@ def main() -> None:
             cursor.adbc_ingest(asked.table, reader, mode="append")
             connection.commit()
             seconds = clock.lap("copy")
-    say(seconds, clock.phases, rows=table.total().rows)
+    print_figures(seconds, clock.phases, rows=table.total().rows)
 
 
 def _batches(staged: Path, files: list[DataFile]) -> Iterator[pa.RecordBatch]:

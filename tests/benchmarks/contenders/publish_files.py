@@ -8,7 +8,7 @@ import time
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
-from tests.benchmarks.contenders.saying import arguments, say
+from tests.benchmarks.contenders.reporting import arguments, print_figures
 
 CONNECTION = "BENCHMARK_CONNECTION"
 """The variable that holds the connection of target and journal."""
@@ -46,7 +46,7 @@ def main() -> None:
         "execute_commit_steps to DONE": done - decided,
         "after": ended - done,
     }
-    say(done - started, phases, files=found)
+    print_figures(done - started, phases, files=found)
 
 
 if __name__ == "__main__":

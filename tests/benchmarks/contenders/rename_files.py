@@ -6,7 +6,7 @@ import os
 import uuid
 from pathlib import Path
 
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 
 DATA = b"a row\n"
 
@@ -27,7 +27,7 @@ def main() -> None:
     handle = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(handle)
     os.close(handle)
-    say(clock.lap("renames"), {}, files=len(list(target.iterdir())))
+    print_figures(clock.lap("renames"), {}, files=len(list(target.iterdir())))
 
 
 if __name__ == "__main__":

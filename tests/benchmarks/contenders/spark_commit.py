@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from tests.benchmarks.contenders.saying import arguments, say
+from tests.benchmarks.contenders.reporting import arguments, print_figures
 from tests.benchmarks.contenders.spark_session import start_session
 
 ENDPOINT, KEY, SECRET = (f"BENCHMARK_S3_{word}" for word in ("ENDPOINT", "KEY", "SECRET"))
@@ -78,7 +78,7 @@ def main() -> None:
     spark.stop()
     (log,) = logs.iterdir()
     seconds = commit_seconds(log)
-    say(seconds, {"job commit": seconds}, files=found)
+    print_figures(seconds, {"job commit": seconds}, files=found)
 
 
 if __name__ == "__main__":

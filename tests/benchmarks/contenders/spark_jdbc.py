@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 from tests.benchmarks.contenders.spark_session import start_session
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     sync_parquet(asked.folder)
     seconds += clock.lap("sync")
     spark.stop()
-    say(seconds, clock.phases, rows=parquet_rows(asked.folder))
+    print_figures(seconds, clock.phases, rows=parquet_rows(asked.folder))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
-from tests.benchmarks.contenders.saying import Laps, arguments, cpu_seconds, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, cpu_seconds, print_figures
 from tests.benchmarks.contenders.spark_session import start_session
 
 COLUMNS = ("partition", "offset", "timestamp", "key", "value")
@@ -30,7 +30,7 @@ def main() -> None:
     seconds += clock.lap("sync")
     cpu = cpu_seconds() - before
     spark.stop()
-    say(seconds, clock.phases, cpu, rows=parquet_rows(out))
+    print_figures(seconds, clock.phases, cpu, rows=parquet_rows(out))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from airflow_gobblin.spark.session import submit_options
 from tests.benchmarks.contenders.keyed import RANGES, counted, ranges
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.saying import Laps, arguments, cpu_seconds, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, cpu_seconds, print_figures
 from tests.benchmarks.contenders.spark_session import start_session
 
 CONF = {
@@ -49,7 +49,7 @@ def main() -> None:
         time.sleep(20)  # until a snapshot of all keys is there: a later start isn't to read the changes one by one
     spark.stop()
     del clock.phases[""]
-    say(seconds + clock.phases["Spark start"], clock.phases, every, rows=parquet_rows(out))
+    print_figures(seconds + clock.phases["Spark start"], clock.phases, every, rows=parquet_rows(out))
 
 
 if __name__ == "__main__":

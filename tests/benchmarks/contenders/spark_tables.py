@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from tests.benchmarks.contenders.parquet_rows import sync_parquet
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 from tests.benchmarks.contenders.spark_session import start_session
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     )
     count = found.count()
     spark.stop()
-    say(seconds, clock.phases, rows=count)
+    print_figures(seconds, clock.phases, rows=count)
 
 
 def _settings(kind: str, folder: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.benchmarks.contenders import flight_stages
 from tests.benchmarks.contenders.flights import READS, UNITS, WIDE
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.saying import Laps, arguments, cpu_seconds, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, cpu_seconds, print_figures
 from tests.benchmarks.contenders.spark_session import start_session
 
 
@@ -21,7 +21,7 @@ def main() -> None:
         clock.lap(stage)
     every = cpu_seconds() - every
     spark.stop()
-    say(sum(clock.phases.values()), clock.phases, every, rows=parquet_rows(f"{asked.folder}/out"))
+    print_figures(sum(clock.phases.values()), clock.phases, every, rows=parquet_rows(f"{asked.folder}/out"))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.session import submit_options
 from airflow_gobblin.testing import inprocess
 from tests.benchmarks.contenders.keyed import SCHEMA, ranges
-from tests.benchmarks.contenders.saying import Laps, arguments, cpu_seconds, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, cpu_seconds, print_figures
 from tests.benchmarks.contenders.spark_session import start_session
 from tests.spark.test_stages import run_stage
 
@@ -64,7 +64,7 @@ def main() -> None:
     seconds, every = clock.lap("version"), cpu_seconds() - every
     assert report.status == "committed", report.text
     spark.stop()
-    say(seconds + clock.phases["Spark start"], clock.phases, every, rows=report.rows or 0)
+    print_figures(seconds + clock.phases["Spark start"], clock.phases, every, rows=report.rows or 0)
 
 
 def _opened(jobs: Pipeline, name: str, connections: SparkConnections) -> OpenJob:

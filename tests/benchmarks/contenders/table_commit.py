@@ -21,7 +21,7 @@ from airflow_gobblin.tables.delta import DeltaLakeTable
 from airflow_gobblin.tables.delta.statistics import statistics_of
 from airflow_gobblin.tables.iceberg import IcebergTable
 from airflow_gobblin.tables.port import Change, OpenTable
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 
 OWNER = Owner("0" * 32, "benchmark", "main.rows")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("updated", pa.timestamp("us", "UTC"))])
@@ -56,8 +56,8 @@ def by_deltalake(place: Path, files: Sequence[DataFile]) -> None:
     from deltalake import DeltaTable, Schema
     from deltalake.transaction import AddAction
 
-    now, told = int(time.time() * 1000), statistics_of(SCHEMA)
-    adds = [AddAction(file.path, file.size, {}, now, True, json.dumps(told(file))) for file in files]
+    now, statistics = int(time.time() * 1000), statistics_of(SCHEMA)
+    adds = [AddAction(file.path, file.size, {}, now, True, json.dumps(statistics(file))) for file in files]
     DeltaTable(str(place)).create_write_transaction([*adds], "append", Schema.from_arrow(SCHEMA))
 
 
@@ -87,7 +87,7 @@ def main() -> None:
         by_pyiceberg(folder, place, files)
     seconds, cpu = laps.lap("commit"), time.process_time() - before
     total = table.total()
-    say(seconds, laps.phases, cpu, files=total.files, rows=total.rows)
+    print_figures(seconds, laps.phases, cpu, files=total.files, rows=total.rows)
 
 
 if __name__ == "__main__":

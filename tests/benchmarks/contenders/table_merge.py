@@ -23,7 +23,7 @@ from airflow_gobblin.tables.iceberg import IcebergTable
 from airflow_gobblin.tables.layout import unit_folder
 from airflow_gobblin.tables.port import Change, Look, Merge, OpenTable, Table
 from airflow_gobblin.tables.postgres import PostgresTable
-from tests.benchmarks.contenders.saying import Laps, arguments, say
+from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
 
 OWNER = Owner("0" * 32, "benchmark", "orders")
 MERGE = Merge(("id",), "updated_at")
@@ -97,7 +97,7 @@ def _change(files: tuple[DataFile, ...], merge: Merge | None = None) -> Change:
 
 
 def by_library(kind: str, folder: Path, url: str, paths: list[Path]) -> None:
-    """What a script does."""
+    """Merge as a script does."""
     new: Any = pa.concat_tables([pq.read_table(path) for path in paths])
     if kind == "delta":
         from deltalake import DeltaTable
@@ -148,7 +148,7 @@ def main() -> None:
     else:
         by_library(asked.kind, folder, asked.url, [Path(where.root, file.path) for file in new])
     seconds = clock.lap("merge")
-    say(seconds, clock.phases, rows=opened.total().rows, merged=sum(file.rows for file in new))
+    print_figures(seconds, clock.phases, rows=opened.total().rows, merged=sum(file.rows for file in new))
 
 
 def _emptied(url: str) -> None:

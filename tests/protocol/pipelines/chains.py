@@ -33,7 +33,7 @@ class Row:
 
 
 class Unit(Protocol):
-    """What a slot publishes: a range of a source's dataset, or a version of a stage."""
+    """The content that a slot publishes: a range of a source's dataset, or a version of a stage."""
 
     @property
     def name(self) -> str: ...
@@ -51,7 +51,7 @@ U_co = TypeVar("U_co", bound=Unit, covariant=True)
 
 
 class Action(StrEnum):
-    """What a decision does."""
+    """The effect of a decision."""
 
     COMMIT = "commit"
     REWIND = "rewind"
@@ -81,12 +81,12 @@ class Decision(Generic[U_co]):
 
 @dataclass(frozen=True)
 class Fold(Generic[U_co]):
-    """What follows from a chain up to its newest slot with an outcome.
+    """The state that follows from a chain up to its newest slot with an outcome.
 
     :param slots: the slot of each live unit.
     :param origins: the slot whose version a live unit has: its own, or the oldest among those of the units that it replaced.
     :param spoiled: the heads [low, high) up to which something was taken back: of each rewind, from the lowest origin that it
-        retired to its slot. A snapshot keeps them, and the origins, or a trim would make void seals stand again.
+        retired to its slot. A snapshot keeps them, and the origins, or a trim would make void seals valid again.
     """
 
     slot: int = 0
@@ -174,7 +174,7 @@ class Chain(Generic[U]):
         return fold
 
     def take(self, slot: int, decision: Decision[U]) -> bool:
-        """Put a decision in a slot; return whether it stands there."""
+        """Put a decision in a slot; return whether it was put there."""
         if slot != self.head + 1 or self.pending:
             return False
         self.store.moment += 1

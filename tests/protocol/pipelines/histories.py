@@ -21,7 +21,7 @@ from typing import Any
 from tests.protocol.pipelines import reference
 from tests.protocol.pipelines.chains import Action, Chain, Decision, Process, StoppedError, Store
 from tests.protocol.pipelines.reference import Cut, Published, Sealed, Shape
-from tests.protocol.pipelines.sources import RangeUnit, Seal, Source, source, standing
+from tests.protocol.pipelines.sources import RangeUnit, Seal, Source, source, valid_seals
 from tests.protocol.pipelines.stages import DatasetOf, Stage, Upstream, Version, in_order, input_name
 
 PERIOD = 4
@@ -308,12 +308,12 @@ class History:
         datasets: dict[str, Mapping[int, reference.Rows]] = {}
         for job in self.pipeline.sources:
             folds = {dataset.name: dataset.chain.fold() for dataset in job.datasets}
-            stand = standing(job.seals, folds)
+            valid = valid_seals(job.seals, folds)
             for dataset in job.datasets:
                 versions = reference.by_version(_published(dataset.chain), _sealed(dataset.name, job.seals))
-                self._check_all_in(dataset.name, versions, stand)
+                self._check_all_in(dataset.name, versions, valid)
                 datasets[dataset.name] = versions
-            newest = max((seal.version for seal in stand), default=0)
+            newest = max((seal.version for seal in valid), default=0)
             self._expect(newest == job.clock, f"{job.name} has sealed {newest} of {job.clock}")
         shapes = [_shape(stage, at_rest[stage.name]) for stage in self.pipeline.stages]
         expected = reference.one_pass(datasets, shapes)
@@ -323,7 +323,7 @@ class History:
             self._check_all_ever(stage)
 
     def _check_all_in(self, dataset: str, versions: Mapping[int, reference.Rows], seals: Iterable[Seal]) -> None:
-        """A seal says that everything up to its version is in."""
+        """A seal states that everything up to its version is in."""
         for seal in seals:
             have = {key for version, rows in versions.items() if version <= seal.version for key in rows}
             lacks = {f"{dataset}:{position}" for position in range(seal.version)} - have
@@ -354,7 +354,7 @@ class History:
                 )
 
     def _check_all_ever(self, stage: Stage) -> None:
-        """What holds of each version from the moment of its outcome, however short it lived."""
+        """Check what holds of each version from the moment of its outcome, however short it lived."""
         chains: dict[str, Chain[Any]] = {upstream.name: upstream.chain for upstream in stage.upstreams}
         live: dict[str, Version] = {}
         for slot in sorted(stage.chain.ended_at):
@@ -403,7 +403,7 @@ class History:
             close = stage.at_most is None or (reached > 0 and behind <= stage.at_most)
             self._expect(behind >= 0 and close, f"{stage.name} has {name} up to {reached} in {version.version}")
         for upstream in stage.upstreams:
-            sealed = _standing_since(upstream, decision.began)
+            sealed = _valid_since(upstream, decision.began)
             newest = max((one for one in sealed if one <= version.version), default=0)
             reached = version.reached[upstream.name]
             self._expect(reached >= newest, f"{stage.name} has {upstream.name} up to {reached}, and there was {newest}")
@@ -452,12 +452,12 @@ def _sealed(dataset: str, seals: Sequence[Seal]) -> Sequence[Sealed]:
     return [Sealed(seal.version, seal.heads[dataset], dataset in seal.waiting) for seal in seals]
 
 
-def _standing_since(upstream: Upstream, moment: int) -> Iterator[int]:
+def _valid_since(upstream: Upstream, moment: int) -> Iterator[int]:
     """Yield the versions that an upstream had sealed at a moment, of which nothing was ever taken back."""
     if isinstance(upstream, DatasetOf):
         job = upstream.source
-        stand = standing(job.seals, {dataset.name: dataset.chain.fold() for dataset in job.datasets})
-        yield from (seal.version for seal in stand if seal.made <= moment)
+        valid = valid_seals(job.seals, {dataset.name: dataset.chain.fold() for dataset in job.datasets})
+        yield from (seal.version for seal in valid if seal.made <= moment)
         return
     chain = upstream.chain
     gone = frozenset[str]().union(*(chain.ledger[slot].retires for slot in chain.ended_at))
@@ -490,7 +490,7 @@ def play(seed: int) -> History:
 
 @dataclass
 class Tally:
-    """What histories did. :param broken: those that broke a promise."""
+    """The results of histories. :param broken: those that broke a promise."""
 
     histories: int = 0
     versions: int = 0
@@ -499,7 +499,7 @@ class Tally:
     broken: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Add what other histories did."""
+        """Add those of other histories."""
         self.histories += other.histories
         self.versions += other.versions
         self.restores += other.restores

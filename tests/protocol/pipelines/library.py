@@ -1,7 +1,7 @@
 """The library's rules in the place of the model's, so that the same histories judge them, and catch the same faults in them.
 
-What the model has is put into the library's words, without anything of its own: a fold is what the library folds, a snapshot is a
-record that was written and read, a unit is one of its slot. Only the store, the processes and the functions are the model's.
+The model's values are put into the library's words, without anything of its own: a fold is what the library folds, a snapshot is
+a record that was written and read, a unit is one of its slot. Only the store, the processes and the functions are the model's.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Translation:
         )
 
     def folded(self, state: DatasetState, units: Mapping[str, Unit]) -> Fold[Any]:
-        """What the library folded, in the model's words."""
+        """The fold of the library, in the model's words."""
         live = {ref.unit: ref.slot for ref in state.units_of(ROWS)}
         assert all(ref.slot in {*live.values()} for ref in state.units_of(MARKS)), "each channel has its rows"
         return Fold(
@@ -207,7 +207,7 @@ class Translation:
     def states(self, folds: Mapping[str, Fold[Any]]) -> Mapping[str, DatasetState]:
         return {name: self.state(fold, name) for name, fold in folds.items()}
 
-    def standing(self, made: Sequence[Seal], folds: Mapping[str, Fold[Any]]) -> Sequence[Seal]:
+    def valid_seals(self, made: Sequence[Seal], folds: Mapping[str, Fold[Any]]) -> Sequence[Seal]:
         states = self.states(folds)
         found = [seals.is_valid(seal, states) for seal in self.seals(made)]
         return [seal for seal, is_valid in zip(made, reversed(found), strict=True) if is_valid]
@@ -251,7 +251,7 @@ class Translation:
         )
 
     def available(self, reading: Reading) -> Available:
-        """What a stage read, whoever read it for the model: a unit belongs to the lowest version that has it."""
+        """The reading of a stage, by whichever rules: a unit belongs to the lowest version that has it."""
         sealed = {version: place for place, version in enumerate(sorted(reading.sealed), 1)}
         places: dict[int, int] = {}
         names: dict[int, set[str]] = {}
@@ -362,7 +362,7 @@ def patches(rules: Translation) -> Sequence[Patch]:
     return (
         Patch(chains, "followed", rules.followed),
         Patch(chains, "kept", rules.kept),
-        *(Patch(module, "standing", rules.standing) for module in (sources, stages, histories, mutants)),
+        *(Patch(module, "valid_seals", rules.valid_seals) for module in (sources, stages, histories, mutants)),
         Patch(sources, "head_for", rules.head_for),
         Patch(sources, "newest_up_to", rules.newest_up_to),
         Patch(DatasetOf, "read", _method(rules.of_dataset)),
@@ -393,7 +393,7 @@ def no_roots() -> Sequence[Patch]:
     return (Patch(barrier, "same_roots", lambda version, upstreams, available: True),)
 
 
-def seals_that_stand_for_ever() -> Sequence[Patch]:
+def seals_that_stay_valid_for_ever() -> Sequence[Patch]:
     """A rewind voids no seal."""
     return (Patch(SealedDataset, "intact", lambda self, state: True),)
 
@@ -438,7 +438,7 @@ def optional_that_falls_back() -> Sequence[Patch]:
 
 
 def behind_by_what_came_later() -> Sequence[Patch]:
-    """How far an optional upstream is behind is told by the newest version that it has, also one that comes later."""
+    """How far an optional upstream is behind is measured by the newest version that it has, also one that comes later."""
     close_enough = barrier._close_enough
 
     def rule(upstream: Upstream, version: datetime, available: Available, state: DatasetState) -> bool:
@@ -455,7 +455,7 @@ LIBRARY_MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
         for mutant in (
             late_without_bound,
             no_roots,
-            seals_that_stand_for_ever,
+            seals_that_stay_valid_for_ever,
             optional_only_by_its_very_version,
             optional_since_the_newest_version,
             optional_that_falls_back,

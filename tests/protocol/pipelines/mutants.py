@@ -12,7 +12,7 @@ from tests.protocol.mutants import Patch
 from tests.protocol.pipelines import chains, sources, stages
 from tests.protocol.pipelines.chains import Chain, Decision, Fold, Process, Row, U
 from tests.protocol.pipelines.histories import BrokenError, play
-from tests.protocol.pipelines.sources import content, standing
+from tests.protocol.pipelines.sources import content, valid_seals
 from tests.protocol.pipelines.stages import DatasetOf, Look, Plan, Reading, Stage, State, Version
 
 
@@ -145,8 +145,8 @@ def chains_before_seals() -> Sequence[Patch]:
         folds = yield from self.source.folds()
         yield
         seals, fold = tuple(self.source.seals), folds[self.name]
-        stand = standing(seals, folds)
-        return Reading({seal.version: content(seal.heads[self.name], fold) for seal in stand}, fold.live)
+        valid = valid_seals(seals, folds)
+        return Reading({seal.version: content(seal.heads[self.name], fold) for seal in valid}, fold.live)
 
     return (Patch(DatasetOf, "read", read),)
 
@@ -156,7 +156,7 @@ def boundaries_that_move() -> Sequence[Patch]:
     return (Patch(sources, "head_for", lambda version, dataset, fold, seals: fold.slot),)
 
 
-def seals_that_stand_for_ever() -> Sequence[Patch]:
+def seals_that_stay_valid_for_ever() -> Sequence[Patch]:
     """A rewind voids no seal."""
     return (Patch(sources, "intact", lambda seal, dataset, fold: True),)
 
@@ -194,7 +194,7 @@ def nothing_found_behind_a_trim() -> Sequence[Patch]:
 
 
 def snapshot_without_spoiled_heads() -> Sequence[Patch]:
-    """A snapshot doesn't keep which heads were spoiled: after a trim, void seals stand again."""
+    """A snapshot doesn't keep which heads were spoiled: after a trim, void seals are valid again."""
     return (Patch(chains, "kept", lambda fold: replace(fold, spoiled=())),)
 
 
@@ -259,7 +259,7 @@ def optional_that_falls_back() -> Sequence[Patch]:
 
 
 def behind_by_what_came_later() -> Sequence[Patch]:
-    """How far an optional upstream is behind is told by the newest version that it has, also one that comes later."""
+    """How far an optional upstream is behind is measured by the newest version that it has, also one that comes later."""
     close_enough = stages.close_enough
 
     def close(stage: Stage, version: int, own: Fold[Version], readings: Mapping[str, Reading]) -> bool:
@@ -288,7 +288,7 @@ MUTANTS: Mapping[str, Callable[[], Sequence[Patch]]] = {
         look_past_a_slot_without_outcome,
         chains_before_seals,
         boundaries_that_move,
-        seals_that_stand_for_ever,
+        seals_that_stay_valid_for_ever,
         replacement_in_the_next_version,
         replacement_in_the_newest_version,
         nothing_found_behind_a_trim,

@@ -1,7 +1,7 @@
-"""What a pipeline has to hold at rest: one pass over what its sources published, in plain Python.
+"""The content that a pipeline has to have at rest: one pass over what its sources published, in plain Python.
 
-It knows nothing of the model, nor of the package: neither attempts nor lineage, barriers or restores. It is told what the sources
-published, which seals they made, and at which versions each stage cut its output, and computes what that output must be.
+It knows nothing of the model, nor of the package: neither attempts nor lineage, barriers or restores. It gets the slots that the
+sources published, the seals that they made and the versions at which each stage cut its output, and computes that output.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a stage must hold, by version: the rows of each, and the state after each."""
+    """The content that a stage must hold, by version: the rows of each, and the state after each."""
 
     rows: Mapping[int, Rows]
     states: Mapping[int, Mapping[str, frozenset[str]]]

@@ -139,7 +139,7 @@ class Source:
         while True:
             seals = tuple(self.seals)  # before the chains
             folds = yield from self.folds()
-            if version > self.clock or any(version <= seal.version for seal in standing(seals, folds)):
+            if version > self.clock or any(version <= seal.version for seal in valid_seals(seals, folds)):
                 return
             heads = {name: head_for(version, name, fold, seals) for name, fold in folds.items()}
             waiting = frozenset(
@@ -175,7 +175,7 @@ class Source:
 
 def newest_up_to(version: int, seals: Sequence[Seal], folds: Mapping[str, Fold[RangeUnit]]) -> Seal | None:
     """Return the newest seal up to a version that isn't void."""
-    found = (seal for seal in standing(seals, folds) if seal.version <= version)
+    found = (seal for seal in valid_seals(seals, folds) if seal.version <= version)
     return max(found, key=lambda seal: seal.version, default=None)
 
 
@@ -206,7 +206,7 @@ def intact(seal: Seal, dataset: str, fold: Fold[RangeUnit]) -> bool:
     return not any(low <= seal.heads[dataset] < high for low, high in fold.spoiled)
 
 
-def standing(seals: Sequence[Seal], folds: Mapping[str, Fold[RangeUnit]]) -> Sequence[Seal]:
+def valid_seals(seals: Sequence[Seal], folds: Mapping[str, Fold[RangeUnit]]) -> Sequence[Seal]:
     """Return the seals that aren't void, in their order: of their datasets nothing was taken back."""
     return [seal for seal in seals if all(intact(seal, name, fold) for name, fold in folds.items())]
 

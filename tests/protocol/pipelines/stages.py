@@ -20,7 +20,7 @@ from tests.protocol.pipelines.chains import (
     Unit,
     ended,
 )
-from tests.protocol.pipelines.sources import Source, content, standing
+from tests.protocol.pipelines.sources import Source, content, valid_seals
 
 TOGETHER = 8
 """The most versions that one run of a stage takes."""
@@ -50,7 +50,7 @@ class Version:
 
 @dataclass(frozen=True)
 class State:
-    """What a stage keeps: by key, the values of all rows so far. :param of: the evaluation that made it."""
+    """The state that a stage keeps: by key, the values of all rows so far. :param of: the evaluation that made it."""
 
     of: str
     values: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class State:
 
 @dataclass(frozen=True)
 class Reading:
-    """What an upstream has.
+    """The content of an upstream.
 
     :param sealed: the versions that it sealed, with the units of everything up to each.
     :param units: its live units.
@@ -75,7 +75,7 @@ class Reading:
 
 
 class Upstream(Protocol):
-    """What a stage reads: a dataset of a source, or a stage."""
+    """An input of a stage: a dataset of a source, or a stage."""
 
     @property
     def name(self) -> str: ...
@@ -116,8 +116,8 @@ class DatasetOf:
         seals = tuple(self.source.seals)
         folds = yield from self.source.folds()
         fold = folds[self.name]
-        stand = standing(seals, folds)
-        return Reading({seal.version: content(seal.heads[self.name], fold) for seal in stand}, fold.live)
+        valid = valid_seals(seals, folds)
+        return Reading({seal.version: content(seal.heads[self.name], fold) for seal in valid}, fold.live)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Look:
-    """What a look at lineage found. :param retired: parents. :param upto: how far it looked, per upstream."""
+    """The findings of a look at lineage. :param retired: parents. :param upto: how far it looked, per upstream."""
 
     retired: frozenset[str]
     upto: Mapping[str, int]
@@ -434,7 +434,7 @@ def _parents(version: Version) -> frozenset[str]:
 
 
 def retired_of(parents: frozenset[str], chain: Chain[Any], fold: Fold[Any], since: int) -> frozenset[str]:
-    """Return the parents that an upstream retired after a slot. Where it was trimmed since, its live units tell."""
+    """Return the parents that an upstream retired after a slot. Where it was trimmed since, its live units decide."""
     if since < chain.trimmed:
         return parents - fold.live.keys()
     return parents & chain.retired_since(since, fold.slot)
@@ -455,7 +455,7 @@ def next_ready(stage: Stage, own: Fold[Version], readings: Mapping[str, Reading]
 
 
 def close_enough(stage: Stage, version: int, own: Fold[Version], readings: Mapping[str, Reading]) -> bool:
-    """Return whether what a version would have of each optional upstream is no further behind it than it may be."""
+    """Return whether each optional upstream, as far as a version would have it, is no further behind than it may be."""
     if stage.at_most is None:
         return True
     reached = [to_reach(version, name, own, readings[name]) for name in stage.optional]
@@ -463,7 +463,7 @@ def close_enough(stage: Stage, version: int, own: Fold[Version], readings: Mappi
 
 
 def same_roots(stage: Stage, version: int, readings: Mapping[str, Reading]) -> bool:
-    """Return whether what the required upstreams have up to a version was made from the same units of sources."""
+    """Return whether the content of the required upstreams up to a version was made from the same units of sources."""
     for one, other in combinations(stage.required, 2):
         common = one.reach & other.reach
         if readings[one.name].roots(version, common) != readings[other.name].roots(version, common):

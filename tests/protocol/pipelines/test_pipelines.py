@@ -80,7 +80,7 @@ def test_histories_of_pipelines_catch_every_mutant(share: int, proved: Proved) -
     assert not missed, f"no history of {SEEDS} catches {missed}"
 
 
-def test_a_seed_says_everything() -> None:
+def test_a_seed_determines_everything() -> None:
     again = subprocess.run(
         [sys.executable, "-m", "tests.protocol.pipelines.histories", "3"],
         capture_output=True,

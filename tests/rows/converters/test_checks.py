@@ -43,7 +43,7 @@ BATCH = pa.record_batch(
         (Matches("text", "(?i)jfk"), [True, True, True]),
     ],
 )
-def test_they_tell_good_rows_from_bad(check: RowCheck, good: list[bool]) -> None:
+def test_they_distinguish_good_rows_from_bad(check: RowCheck, good: list[bool]) -> None:
     found = check.good(BATCH)
     assert found.to_pylist() == good
     assert found.null_count == 0

@@ -24,7 +24,7 @@ BATCH = pa.record_batch(
         (AddColumn("c", True), {"a": [1, 2], "b": ["x", None], "c": [True, True]}),
     ],
 )
-def test_they_convert_as_they_say(converter: Converter, expected: dict[str, list[object]]) -> None:
+def test_they_convert_as_declared(converter: Converter, expected: dict[str, list[object]]) -> None:
     converted = converter.convert(BATCH)
 
     assert converted.to_pydict() == expected

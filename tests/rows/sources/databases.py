@@ -117,7 +117,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Planned(DatasetPlan):
-    """What a source plans, with all of its units."""
+    """The plan of a source, with all of its units."""
 
     units: tuple[WorkUnit, ...]
 
@@ -197,8 +197,8 @@ def runs(database: Connections, table: str, kind: ExtractKind = ExtractKind.APPE
     return Runs(database, SqlTable(table, kind, **options))
 
 
-def with_options(told: Runs, **options: Any) -> Runs:
-    return replace(told, table=replace(told.table, **options))
+def with_options(loads: Runs, **options: Any) -> Runs:
+    return replace(loads, table=replace(loads.table, **options))
 
 
 def column(given: Iterable[Given], name: str) -> list[Any]:

@@ -104,7 +104,7 @@ class Lake:
         return [fragment.to_table(opened.schema) for fragment in opened.get_fragments()]
 
     def rows(self) -> list[dict[str, Any]]:
-        """What a reader of the journal sees, file by file."""
+        """The rows that a reader of the journal sees, file by file."""
         return [row for table in self.files for row in table.to_pylist()]
 
     def records(self) -> list[Record]:

@@ -1,4 +1,4 @@
-"""KafkaSource on a real broker: what is published is what an independent consumer reads."""
+"""KafkaSource on a real broker: it publishes what an independent consumer reads."""
 
 from __future__ import annotations
 
@@ -131,9 +131,7 @@ def test_a_record_is_kept_as_it_is(lake: Lake, kafka: Kafka) -> None:
         ("offsets", {0: 6, 1: 0, 2: 10}),
     ],
 )
-def test_a_first_load_begins_where_it_is_told(
-    kafka: Kafka, tmp_path: Path, start: Any, expected: dict[int, int]
-) -> None:
+def test_a_first_load_begins_at_its_start(kafka: Kafka, tmp_path: Path, start: Any, expected: dict[int, int]) -> None:
     topic = kafka.create_topic(partitions=3)
     kafka.produce(topic, numbered(10), 0, timestamp=milliseconds(NOON - timedelta(hours=1)))
     kafka.produce(topic, numbered(10), 2, timestamp=milliseconds(NOON))
@@ -212,7 +210,7 @@ def test_an_open_transaction_is_left_to_later_runs(kafka: Kafka, tmp_path: Path)
     lake.expect_all()
 
 
-# --- What isn't there any more -------------------------------------------------------------------------------------------------
+# --- Records that are gone -----------------------------------------------------------------------------------------------------
 
 
 def test_offsets_that_the_log_lost_stop_the_topic_by_name(lake: Lake, kafka: Kafka, topic: str) -> None:
@@ -584,11 +582,11 @@ def test_a_queue_that_was_full_is_filled_again_at_once(
 def test_a_topic_is_held_until_enough_waits(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.create_topic(partitions=3)
     lake = Lake(kafka, tmp_path, topic, {"batch": Batch(rows=25)})
-    told = []
+    found = []
     for number in range(6):
         kafka.produce(topic, numbered(10), number % 3)
-        told.append(lake.run().status)
-    assert told == ["held", "held", "committed"] * 2
+        found.append(lake.run().status)
+    assert found == ["held", "held", "committed"] * 2
     lake.expect_all()
     assert len(lake.journal.read_dataset(topic).paths) == 2
 
@@ -596,11 +594,11 @@ def test_a_topic_is_held_until_enough_waits(kafka: Kafka, tmp_path: Path) -> Non
 def test_a_first_batch_by_size_comes_due_though_no_size_is_learned_yet(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.create_topic()
     lake = Lake(kafka, tmp_path, topic, {"batch": Batch(bytes=1000)})
-    told = []
+    found = []
     for _ in range(2):
         kafka.produce(topic, numbered(5))
-        told.append(lake.run().status)
-    assert told == ["held", "committed"]
+        found.append(lake.run().status)
+    assert found == ["held", "committed"]
 
 
 def test_the_oldest_record_makes_a_batch_due(kafka: Kafka, tmp_path: Path) -> None:
@@ -747,7 +745,7 @@ def test_what_is_published_is_committed_to_a_group_and_never_read_back(lake: Lak
     assert committed(kafka, group, topic, 3) == [10, 10, 10]
 
 
-def test_a_group_that_refuses_the_offsets_is_told_of_and_changes_nothing(
+def test_a_group_that_refuses_the_offsets_is_logged_and_changes_nothing(
     lake: Lake, kafka: Kafka, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     group = uuid.uuid4().hex
@@ -759,7 +757,7 @@ def test_a_group_that_refuses_the_offsets_is_told_of_and_changes_nothing(
         assert lake.run().status == "committed"
     finally:
         member.close()
-    assert f"its source isn't told so: can't commit offsets to consumer group '{group}'" in caplog.text
+    assert f"its source isn't informed of it: can't commit offsets to consumer group '{group}'" in caplog.text
     lake.expect_all()
 
 
@@ -768,12 +766,12 @@ def test_sixty_small_runs_publish_as_few_files_as_their_bytes_are_worth(kafka: K
     topic = kafka.create_topic(partitions=4)
     of_size = {"sink": ParquetSink(str(tmp_path), file_bytes=size), "batch": Batch(bytes=size)}
     lake = Lake(kafka, tmp_path, topic, of_size)
-    told = Counter[str]()
+    found = Counter[str]()
     for _ in range(60):
         for partition in range(4):
             kafka.produce(topic, [chance.randbytes(500) for _ in range(chance.randint(5, 30))], partition)
-        told[lake.run().status] += 1
-    assert set(told) == {"held", "committed"}
+        found[lake.run().status] += 1
+    assert set(found) == {"held", "committed"}
     files = lake.journal.read_dataset(topic).files
     assert len(files) <= 1.2 * sum(file.bytes for file in files) / size
     assert max(file.bytes for file in files) < 1.6 * size

@@ -113,7 +113,7 @@ def test_what_is_no_value_of_the_schema_is_bad_alone(value: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "expected"),
     [
         ("{", "no JSON"),
         ('"string"', "it is no record"),
@@ -126,8 +126,8 @@ def test_what_is_no_value_of_the_schema_is_bad_alone(value: bytes) -> None:
         (json.dumps(of(field("x", "nonsense"))), "no schema of Avro"),
     ],
 )
-def test_a_schema_that_cant_be_columns_is_refused(schema: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_schema_that_cant_be_columns_is_refused(schema: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         AvroValues(schema).plan("orders", NOWHERE)
 
 
@@ -216,9 +216,9 @@ def test_what_a_registry_doesnt_know_is_a_bad_value(
     schema = of(field("id", "long"))
     number = registry.register(f"{topic}-value", schema)
     kafka.produce(topic, [encoded(schema, {"id": 1}, number), encoded(schema, {"id": 2}, 1 << 30), b"plain"])
-    said = failure_of(AvroLake(kafka, registry.uri, tmp_path, topic))
-    assert "2 of the 3 rows of a batch" in said
-    assert f'"offset": 1}}: the registry has no schema {1 << 30}' in said
+    failure = failure_of(AvroLake(kafka, registry.uri, tmp_path, topic))
+    assert "2 of the 3 rows of a batch" in failure
+    assert f'"offset": 1}}: the registry has no schema {1 << 30}' in failure
 
 
 def test_a_subject_that_isnt_there_or_isnt_avro_is_named(
@@ -242,9 +242,9 @@ def test_a_registry_that_is_away_stops_its_topics_by_name_and_moves_nothing(
     number = registry.register(f"{topic}-value", schema := of(field("id", "long")))
     kafka.produce(topic, [encoded(schema, {"id": 1}, number)])
     lake = AvroLake(kafka, "http://ann:canary-word@127.0.0.1:9", tmp_path, topic)
-    said = failure_of(lake)
-    assert "schema registry by connection 'registry'" in said
-    assert "canary" not in said
+    failure = failure_of(lake)
+    assert "schema registry by connection 'registry'" in failure
+    assert "canary" not in failure
     assert lake.journal.state(topic).head == 0
     idle = kafka.create_topic()
     source = KafkaSource("kafka", (idle,), values=AvroValues(registry="registry"))
@@ -253,11 +253,11 @@ def test_a_registry_that_is_away_stops_its_topics_by_name_and_moves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("uri", "said"),
+    ("uri", "expected"),
     [("kafka://somewhere", "it is of type 'kafka'"), ("http://", "it names no server")],
 )
-def test_a_connection_that_cant_work_is_refused(uri: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_connection_that_cant_work_is_refused(uri: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         AvroValues(registry="registry").plan("orders", FixedUri(uri))
 
 

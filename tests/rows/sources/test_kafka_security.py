@@ -1,4 +1,4 @@
-"""KafkaSource by TLS and SASL, on a real broker: who is refused is told so at once, and no password is shown."""
+"""KafkaSource by TLS and SASL, on a real broker: refused clients learn it at once, and no password is shown."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_certificate_may_be_in_the_connection(lake: SecureLake, kafka: Kafka) 
         ("PLAIN", {"ssl.ca.location": ""}, "Correct `security.protocol` of the connection, or give the certificate"),
     ],
 )
-def test_who_is_refused_is_told_so_at_once(
+def test_a_refused_client_learns_it_at_once(
     lake: SecureLake, kafka: Kafka, mechanism: str, change: dict[str, str], cause: str
 ) -> None:
     settings = kafka.secure_settings(mechanism) | change

@@ -41,7 +41,7 @@ ORDER = JsonValues(
 
 
 def decode(values: Sequence[bytes | None], kind: ValueFormat) -> tuple[list[Mapping[str, Any]], Mapping[int, str]]:
-    """What a format makes of values: the rows, and why some are bad."""
+    """Decode values with a format. :return: the rows, and why some are bad."""
     planned = kind.plan("orders", NOWHERE)
     found: Decoded = kind.decoder(planned.columns, planned.properties, NOWHERE).decode(pa.array(values, pa.binary()))
     batch = pa.RecordBatch.from_arrays(list(found.columns), schema=planned.columns)
@@ -155,7 +155,7 @@ def test_text_is_utf_8() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "expected"),
     [
         ({}, "an object has at least one field"),
         ({"a": "int32"}, "type 'int32' of 'a'"),
@@ -166,8 +166,8 @@ def test_text_is_utf_8() -> None:
         ({"a": [{}]}, "at least one field"),
     ],
 )
-def test_a_wrong_schema_is_refused(schema: Any, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_wrong_schema_is_refused(schema: Any, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         JsonValues(schema)
 
 
@@ -222,9 +222,11 @@ def test_a_new_field_is_a_new_column(kafka: Kafka, topic: str, tmp_path: Path) -
 def test_a_bad_value_is_named_and_publishes_nothing(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     lake = Lake(kafka, tmp_path, topic, values=JsonValues({"id": "int64"}))
     kafka.produce(topic, objects({"id": 1}, {"id": "x"}), 1)
-    said = failure_of(lake)
-    assert "1 of the 2 rows of a batch are not as JsonValues says, " in said
-    assert """the first is at {"partition": 1, "offset": 1}: its field 'id' is a string, and not a number. """ in said
+    failure = failure_of(lake)
+    assert "1 of the 2 rows of a batch are not as JsonValues requires, " in failure
+    assert (
+        """the first is at {"partition": 1, "offset": 1}: its field 'id' is a string, and not a number. """ in failure
+    )
     assert lake.journal.state(topic).watermark is None
 
 
@@ -284,9 +286,9 @@ def test_a_field_named_as_a_column_of_the_record_is_refused_unless_it_has_a_pref
     values = JsonValues({"id": "int64", "timestamp": "string", "key": "string"})
     lake = Lake(kafka, tmp_path, topic, values=values)
     kafka.produce(topic, objects({"id": 1, "timestamp": "now", "key": "k"}), 0)
-    said = failure_of(lake)
-    assert "'key', 'timestamp'" in said
-    assert "prefix='value_'" in said
+    failure = failure_of(lake)
+    assert "'key', 'timestamp'" in failure
+    assert "prefix='value_'" in failure
     lake.change(values=JsonValues(values.schema, prefix="value_"))
     assert failure_of(lake) == ""
     (row,) = lake.rows()

@@ -72,13 +72,13 @@ def run(folder: Path, source: Said) -> tuple[Lab, dict[str, DatasetReport]]:
     return lab, lab.run()
 
 
-def test_a_load_that_takes_all_by_several_units_and_says_nothing_is_refused_and_the_others_go_on(
+def test_a_load_that_takes_all_by_several_units_and_gives_no_reason_is_refused_and_the_others_go_on(
     tmp_path: Path,
 ) -> None:
     lab, reports = run(tmp_path, Said((WHOLE, FIRST, OTHER)))
     for urn in ("whole", "first"):
         assert reports[urn].status == "failed"
-        assert "its source doesn't say that these show one state of it" in reports[urn].detail
+        assert "its source doesn't declare that these show one state of it" in reports[urn].detail
     assert reports["other"].status == "committed"
     assert lab.rows("other") == OTHER.all_rows()
 

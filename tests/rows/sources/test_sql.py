@@ -65,13 +65,13 @@ def at(text: str) -> TimestampWatermark:
 
 
 def test_a_first_load_starts_at_the_least_value_and_ends_the_lag_before_now(events: Database) -> None:
-    told = runs(events, "events", delta="at")
-    plan = told.plan()
+    loads = runs(events, "events", delta="at")
+    plan = loads.plan()
     assert plan.planned == Range(at("2026-03-01 08:00"), at("2026-03-01 11:55"))
     assert plan.schema == pa.schema(
         [("id", plan.schema.field("id").type), ("at", pa.timestamp("us")), ("name", pa.string())]
     )
-    (one,) = told.run()
+    (one,) = loads.run()
     assert one.unit.id == "u0000"
     assert one.table.num_rows == one.expected_rows == 100
     assert one.actual_high == at("2026-03-01 11:55")
@@ -83,37 +83,37 @@ def test_a_first_load_looks_at_the_least_value_once(events: Database, monkeypatc
     looked: list[str] = []
     rows = Session.rows
 
-    def told(session: Session, statement: Statement) -> list[tuple[Any, ...]]:
+    def logged(session: Session, statement: Statement) -> list[tuple[Any, ...]]:
         looked.append(statement.text)
         return rows(session, statement)
 
-    monkeypatch.setattr(Session, "rows", told)
+    monkeypatch.setattr(Session, "rows", logged)
     assert runs(events, "events", delta="at").plan().planned is not None
     assert any(text.startswith("SELECT count(*), min(") for text in looked), looked
     assert not any(text.startswith("SELECT min(") for text in looked), looked
 
 
 def test_the_next_run_takes_what_is_new_and_nothing_twice(events: Database) -> None:
-    told = runs(events, "events", delta="at")
-    told.run(now=datetime(2026, 3, 1, 8, 20, tzinfo=UTC))  # up to 8:15, where ten rows lie, which are not taken
-    assert told.coverage.edge == at("2026-03-01 08:15")
-    assert sorted(column(told.run(), "id")) == list(range(30, 100))
-    assert told.run() == []
+    loads = runs(events, "events", delta="at")
+    loads.run(now=datetime(2026, 3, 1, 8, 20, tzinfo=UTC))  # up to 8:15, where ten rows lie, which are not taken
+    assert loads.coverage.edge == at("2026-03-01 08:15")
+    assert sorted(column(loads.run(), "id")) == list(range(30, 100))
+    assert loads.run() == []
 
 
 def test_a_scheduled_run_is_bounded_by_its_interval(events: Database) -> None:
-    told = runs(events, "events", delta="at")
+    loads = runs(events, "events", delta="at")
     end = datetime(2026, 3, 1, 8, 10, tzinfo=UTC)
-    assert sorted(column(told.run(end=end), "id")) == list(range(20))
-    assert told.coverage.edge == TimestampWatermark(end)
+    assert sorted(column(loads.run(end=end), "id")) == list(range(20))
+    assert loads.coverage.edge == TimestampWatermark(end)
 
 
 def test_an_idle_dataset_gives_no_units(events: Database) -> None:
-    told = runs(events, "events", delta="at")
-    told.run()
-    assert told.plan(now=NOW + DAY).units == ()
+    loads = runs(events, "events", delta="at")
+    loads.run()
+    assert loads.plan(now=NOW + DAY).units == ()
     events.insert("events", [(100, "2026-03-02 00:00:00", None)])
-    assert column(told.run(now=NOW + DAY), "id") == [100]
+    assert column(loads.run(now=NOW + DAY), "id") == [100]
 
 
 def test_an_empty_table_gives_no_units(database: Database) -> None:
@@ -124,27 +124,27 @@ def test_an_empty_table_gives_no_units(database: Database) -> None:
 
 
 def test_holes_are_planned_first_and_covered_even_where_they_are_empty(events: Database) -> None:
-    told = runs(events, "events", delta="id")
-    told.coverage = (
+    loads = runs(events, "events", delta="id")
+    loads.coverage = (
         Coverage(LongWatermark(-10))
         .add(Range(LongWatermark(0), LongWatermark(40)))
         .add(Range(LongWatermark(50), LongWatermark(90)))
     )
-    given = told.run()
+    given = loads.run()
     assert [(one.unit.id, one.unit.low, one.table.num_rows) for one in given] == [
         ("u0000", LongWatermark(-10), 0),
         ("u0001", LongWatermark(40), 10),
         ("u0002", LongWatermark(90), 10),
     ]
-    assert told.coverage.edge == LongWatermark(100)
+    assert loads.coverage.edge == LongWatermark(100)
 
 
 def test_integer_keys_take_their_lag_in_key_units(events: Database) -> None:
-    told = runs(events, "events", delta="id", lag=15)
-    assert sorted(column(told.run(), "id")) == list(range(85))
-    assert told.coverage.edge == LongWatermark(85)
+    loads = runs(events, "events", delta="id", lag=15)
+    assert sorted(column(loads.run(), "id")) == list(range(85))
+    assert loads.coverage.edge == LongWatermark(85)
     events.insert("events", [(100, _event_time(0), None)])
-    assert column(told.run(), "id") == [85]
+    assert column(loads.run(), "id") == [85]
 
 
 def test_the_greatest_integer_is_read(database: Database) -> None:
@@ -164,20 +164,20 @@ def test_the_greatest_integer_is_read(database: Database) -> None:
     ],
 )
 def test_a_first_load_starts_at_the_start_value(events: Database, delta: str, start: Any, first: int) -> None:
-    told = runs(events, "events", delta=delta, start=start)
-    assert min(column(told.run(), "id")) == first
-    assert told.run() == []
+    loads = runs(events, "events", delta=delta, start=start)
+    assert min(column(loads.run(), "id")) == first
+    assert loads.run() == []
 
 
 def test_a_day_is_read_when_it_is_over(database: Database) -> None:
     database.run("CREATE TABLE sales (day DATE, amount INTEGER)")
     database.insert("sales", [(f"2026-02-{day}", day) for day in (26, 27, 28)] + [("2026-03-01", 1)])
-    told = runs(database, "sales", delta="day")
-    assert sorted(column(told.run(now=NOW), "amount")) == [26, 27, 28]
-    assert told.coverage.edge == at("2026-03-01")
+    loads = runs(database, "sales", delta="day")
+    assert sorted(column(loads.run(now=NOW), "amount")) == [26, 27, 28]
+    assert loads.coverage.edge == at("2026-03-01")
     midnight = datetime(2026, 3, 2, tzinfo=UTC)
-    assert told.run(now=midnight + MINUTE) == []
-    assert column(told.run(now=midnight + 6 * MINUTE), "day") == [date(2026, 3, 1)]
+    assert loads.run(now=midnight + MINUTE) == []
+    assert column(loads.run(now=midnight + 6 * MINUTE), "day") == [date(2026, 3, 1)]
 
 
 def test_a_day_is_over_in_the_zone_of_the_table(database: Database) -> None:
@@ -194,10 +194,10 @@ def test_wall_time_is_read_in_the_zone_of_the_table(database: Database) -> None:
     database.run("CREATE TABLE t (at TIMESTAMP)")
     times = ["2025-10-26 01:59:59", "2025-10-26 02:30:00", "2025-10-26 03:00:00", "2025-03-30 02:30:00"]
     database.insert("t", [(text,) for text in times])
-    told = runs(database, "t", delta="at", timezone="Europe/Berlin", lag=timedelta(0))
+    loads = runs(database, "t", delta="at", timezone="Europe/Berlin", lag=timedelta(0))
 
     def texts(utc: str) -> list[str]:
-        return sorted(str(row[0]) for row in told.rows(now=datetime.fromisoformat(utc).replace(tzinfo=UTC)))
+        return sorted(str(row[0]) for row in loads.rows(now=datetime.fromisoformat(utc).replace(tzinfo=UTC)))
 
     assert texts("2025-10-26 00:45") == [times[3], times[0]]
     assert texts("2025-10-26 01:15") == []
@@ -209,19 +209,19 @@ def test_wall_time_is_read_in_the_zone_of_the_table(database: Database) -> None:
 def test_microseconds_count(database: Database) -> None:
     database.run("CREATE TABLE t (at TIMESTAMP)")
     database.insert("t", [(f"2026-03-01 08:00:00.{n:06}",) for n in (0, 1, 2, 999_999)])
-    told = runs(database, "t", delta="at")
+    loads = runs(database, "t", delta="at")
     low, high = at("2026-03-01 08:00:00.000001"), at("2026-03-01 08:00:00.999999")
-    given = told.read(WorkUnit("u0", "t", low, high), told.plan().schema)
+    given = loads.read(WorkUnit("u0", "t", low, high), loads.plan().schema)
     assert [t.microsecond for t in given.table["at"].to_pylist()] == [1, 2]
 
 
 def test_a_delta_column_of_another_kind_than_before_is_refused(events: Database) -> None:
-    told = runs(events, "events", delta="at")
-    told.run()
+    loads = runs(events, "events", delta="at")
+    loads.run()
     with pytest.raises(
         ConfigurationError, match="positions are of kind 'timestamp', and its delta column gives 'long'"
     ):
-        with_options(told, delta="id").plan()
+        with_options(loads, delta="id").plan()
 
 
 @pytest.mark.parametrize("ahead", [timedelta(minutes=-10), timedelta(minutes=10)])
@@ -231,14 +231,14 @@ def test_a_run_ends_by_the_clock_of_the_database_and_not_of_the_worker(database:
         "CREATE TABLE visits (id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL)",
         "INSERT INTO visits VALUES (1, '2026-01-01')",
     )
-    told = replace(runs(database, "visits", delta="at", lag=timedelta(0)), real_clock=True)
-    given = told.run(now=datetime.now(UTC) + ahead)
+    loads = replace(runs(database, "visits", delta="at", lag=timedelta(0)), real_clock=True)
+    given = loads.run(now=datetime.now(UTC) + ahead)
     database.run(f"INSERT INTO visits VALUES (2, {CLOCKS[database.kind]})")
     for _ in range(10):  # the clock goes on
-        given += told.run(now=datetime.now(UTC) + ahead)
+        given += loads.run(now=datetime.now(UTC) + ahead)
     assert column(given, "id") == [1, 2]
-    assert isinstance(told.coverage.end, TimestampWatermark)
-    assert abs(datetime.now(UTC) - told.coverage.end.value) < MINUTE
+    assert isinstance(loads.coverage.end, TimestampWatermark)
+    assert abs(datetime.now(UTC) - loads.coverage.end.value) < MINUTE
 
 
 def test_an_interval_that_ends_in_the_databases_future_ends_the_lag_before_its_now(database: Database) -> None:
@@ -246,9 +246,9 @@ def test_an_interval_that_ends_in_the_databases_future_ends_the_lag_before_its_n
         "CREATE TABLE visits (id INTEGER PRIMARY KEY, at TIMESTAMP NOT NULL)",
         "INSERT INTO visits VALUES (1, '2026-01-01')",
     )
-    told = replace(runs(database, "visits", delta="at", lag=timedelta(minutes=3)), real_clock=True)
+    loads = replace(runs(database, "visits", delta="at", lag=timedelta(minutes=3)), real_clock=True)
     tomorrow = datetime.now(UTC) + DAY
-    planned = told.plan(now=tomorrow, end=tomorrow).planned
+    planned = loads.plan(now=tomorrow, end=tomorrow).planned
     assert planned is not None
     assert isinstance(planned.high, TimestampWatermark)
     assert 3 * MINUTE <= datetime.now(UTC) - planned.high.value < 4 * MINUTE
@@ -262,11 +262,11 @@ def test_the_clock_is_the_same_whatever_the_zone_of_the_table(events: Database, 
 
 
 def test_an_unknown_high_is_the_end_as_of_reading(events: Database) -> None:
-    told = runs(events, "events", delta="id")
+    loads = runs(events, "events", delta="id")
     unit = WorkUnit("u0", "events", LongWatermark(95))
-    given = told.read(unit, told.plan().schema)
+    given = loads.read(unit, loads.plan().schema)
     assert (given.table.num_rows, given.actual_high) == (5, LongWatermark(100))
-    beyond = told.read(WorkUnit("u0", "events", LongWatermark(200)), told.plan().schema)
+    beyond = loads.read(WorkUnit("u0", "events", LongWatermark(200)), loads.plan().schema)
     assert (beyond.table.num_rows, beyond.actual_high) == (0, LongWatermark(200))
 
 
@@ -277,12 +277,12 @@ def test_a_range_is_split_into_units_of_about_one_size(database: Database) -> No
     database.run("CREATE TABLE t (id INTEGER, text VARCHAR(100))")
     skewed = [(n if n < 1000 else 10**9 + n // 2, "x" * 50) for n in range(2000)]
     database.insert("t", skewed)
-    told = runs(database, "t", delta="id", unit_bytes=15_000, max_units=8)
-    plan = told.plan()
+    loads = runs(database, "t", delta="id", unit_bytes=15_000, max_units=8)
+    plan = loads.plan()
     assert 5 <= len(plan.units) <= 8
     assert all(unit.weight <= 1.6 * sum(u.weight for u in plan.units) / len(plan.units) for unit in plan.units)
     assert plan.planned == Range(LongWatermark(0), LongWatermark(10**9 + 1000))
-    given = [told.read(unit, plan.schema) for unit in plan.units]
+    given = [loads.read(unit, plan.schema) for unit in plan.units]
     assert [one.expected_rows for one in given] == [one.table.num_rows for one in given]
     assert Counter(column(given, "id")) == Counter(row[0] for row in skewed)
     assert [u.low for u in plan.units[1:]] == [u.expected_high for u in plan.units[:-1]]
@@ -295,9 +295,9 @@ def test_there_are_at_the_most_as_many_units_as_distinct_values(database: Databa
 
 
 def test_limits_keep_a_range_whole(events: Database) -> None:
-    told = runs(events, "events", delta="id", unit_bytes=100)
-    assert len(told.plan().units) > 1
-    assert len(told.plan(limits=Limits(rows=7)).units) == 1
+    loads = runs(events, "events", delta="id", unit_bytes=100)
+    assert len(loads.plan().units) > 1
+    assert len(loads.plan(limits=Limits(rows=7)).units) == 1
 
 
 TIES = given(
@@ -328,14 +328,14 @@ def test_every_row_of_postgres_is_read_once(
 
 def _read_all(database: Database, values: list[int], later: list[int], unit_bytes: int, limit: int | None) -> None:
     database.run("DROP TABLE IF EXISTS ties", "CREATE TABLE ties (k BIGINT, n INTEGER)")
-    told = runs(database, "ties", delta="k", unit_bytes=unit_bytes)
+    loads = runs(database, "ties", delta="k", unit_bytes=unit_bytes)
     rows, limits = [], Limits(rows=limit) if limit else None
     first = [(k, n) for n, k in enumerate(values)]
     second = [(max(values) + k, 1000 + n) for n, k in enumerate(later)]
     for new in (first, second):
         if new:
             database.insert("ties", new)
-        rows += told.all_rows(limits)
+        rows += loads.all_rows(limits)
     assert sorted(rows) == sorted(first + second)
 
 
@@ -343,18 +343,18 @@ def _read_all(database: Database, values: list[int], later: list[int], unit_byte
 
 
 def test_a_limit_of_rows_cuts_between_distinct_positions(events: Database) -> None:
-    told = runs(events, "events", delta="at")
+    loads = runs(events, "events", delta="at")
     seen = []
     for rows, high in ((25, "08:10"), (25, "08:20")):
-        (one,) = told.run(limits=Limits(rows=rows))
+        (one,) = loads.run(limits=Limits(rows=rows))
         assert one.table.num_rows == one.expected_rows == 20
         assert one.actual_high == at(f"2026-03-01 {high}")
         seen += one.table["id"].to_pylist()
-    (one,) = told.run(limits=Limits(rows=3))  # ten rows share the next position: it is read whole
+    (one,) = loads.run(limits=Limits(rows=3))  # ten rows share the next position: it is read whole
     assert one.table.num_rows == 10
     seen += one.table["id"].to_pylist()
     assert sorted(seen) == list(range(50))
-    (one,) = told.run(limits=Limits(rows=50))
+    (one,) = loads.run(limits=Limits(rows=50))
     assert one.actual_high == at("2026-03-01 11:55")
 
 
@@ -362,10 +362,10 @@ def test_a_limit_of_bytes_stops_in_order(database: Database) -> None:
     database.run("CREATE TABLE t (at TIMESTAMP, text VARCHAR(200))")
     times = [f"2026-03-01 0{n % 7}:{n % 50:02}:00" for n in range(4000)]
     database.insert("t", [(time, "x" * 100) for time in times])
-    told = runs(database, "t", delta="at")
+    loads = runs(database, "t", delta="at")
     seen: list[datetime] = []
     while True:
-        given = told.run(limits=Limits(bytes=100_000))
+        given = loads.run(limits=Limits(bytes=100_000))
         if not given:
             break
         (one,) = given
@@ -382,43 +382,43 @@ def test_a_limit_of_bytes_stops_in_order(database: Database) -> None:
 def test_a_limit_of_seconds_stops_after_whole_positions(database: Database) -> None:
     database.run("CREATE TABLE t (k INTEGER, text VARCHAR(200))")
     database.insert("t", [(n // 1500, "x") for n in range(6000)])
-    told = runs(database, "t", delta="k")
-    (one,) = told.run(limits=Limits(seconds=1e-9))
+    loads = runs(database, "t", delta="k")
+    (one,) = loads.run(limits=Limits(seconds=1e-9))
     assert (set(one.table["k"].to_pylist()), one.table.num_rows) == ({0}, 1500)
     assert one.actual_high == LongWatermark(1)
-    assert sum(g.table.num_rows for g in told.run(limits=Limits(seconds=1000))) == 4500
+    assert sum(g.table.num_rows for g in loads.run(limits=Limits(seconds=1000))) == 4500
 
 
 # extract kinds
 
 
 def test_a_snapshot_takes_the_whole_table_each_time(events: Database) -> None:
-    told = runs(events, "events", ExtractKind.SNAPSHOT_ONLY)
-    plan = told.plan()
+    loads = runs(events, "events", ExtractKind.SNAPSHOT_ONLY)
+    plan = loads.plan()
     (unit,) = plan.units
     assert (unit.low, unit.expected_high, plan.planned) == (None, None, None)
     for _ in range(2):
-        (one,) = told.run()
+        (one,) = loads.run()
         assert (one.table.num_rows, one.expected_rows, one.actual_high) == (100, 100, None)
     events.run("DELETE FROM events")
-    (one,) = told.run()
+    (one,) = loads.run()
     assert one.table.num_rows == 0
 
 
 @pytest.mark.parametrize("options", [{"delta": "id"}, {"primary_keys": ("id",)}])
 def test_a_big_snapshot_is_split_by_an_integer(events: Database, options: dict[str, Any]) -> None:
-    told = runs(events, "events", ExtractKind.SNAPSHOT_ONLY, unit_bytes=500, **options)
-    plan = told.plan()
+    loads = runs(events, "events", ExtractKind.SNAPSHOT_ONLY, unit_bytes=500, **options)
+    plan = loads.plan()
     assert len(plan.units) > 3 if events.kind == "postgres" else len(plan.units) == 1  # SQLite has no snapshot to share
     assert plan.planned is None
-    assert sorted(column(told.run(), "id")) == list(range(100))
+    assert sorted(column(loads.run(), "id")) == list(range(100))
 
 
 def test_a_snapshot_with_a_null_to_split_by_stays_whole(database: Database) -> None:
     database.run("CREATE TABLE t (id INTEGER)")
     database.insert("t", [(n,) for n in range(100)] + [(None,)])
-    told = runs(database, "t", ExtractKind.SNAPSHOT_ONLY, delta="id", unit_bytes=10)
-    (one,) = told.run()
+    loads = runs(database, "t", ExtractKind.SNAPSHOT_ONLY, delta="id", unit_bytes=10)
+    (one,) = loads.run()
     assert one.table.num_rows == 101
 
 
@@ -428,21 +428,21 @@ def test_a_snapshot_takes_no_limits(events: Database) -> None:
 
 
 def test_snapshot_append_takes_everything_then_the_delta(events: Database) -> None:
-    told = runs(events, "events", ExtractKind.SNAPSHOT_APPEND, delta="id")
+    loads = runs(events, "events", ExtractKind.SNAPSHOT_APPEND, delta="id")
     with pytest.raises(ConfigurationError, match="first load takes everything"):
-        told.plan(limits=Limits(rows=1))
-    assert len(told.rows()) == 100
+        loads.plan(limits=Limits(rows=1))
+    assert len(loads.rows()) == 100
     events.insert("events", [(n, _event_time(0), None) for n in (100, 101)])
-    assert column(told.run(limits=Limits(rows=1)), "id") == [100]
-    assert column(told.run(), "id") == [101]
+    assert column(loads.run(limits=Limits(rows=1)), "id") == [100]
+    assert column(loads.run(), "id") == [101]
 
 
 # columns, casts, predicates
 
 
 def test_columns_are_chosen_ordered_and_cast(events: Database) -> None:
-    told = runs(events, "events", delta="at", columns=("name", "id"), casts={"id": "string"})
-    (one,) = told.run(limits=Limits(bytes=10**6))
+    loads = runs(events, "events", delta="at", columns=("name", "id"), casts={"id": "string"})
+    (one,) = loads.run(limits=Limits(bytes=10**6))
     assert one.table.schema == pa.schema([("name", pa.string()), ("id", pa.string())])
     assert sorted(one.table["id"].to_pylist()) == sorted(str(n) for n in range(100))
 
@@ -466,25 +466,25 @@ def test_columns_are_chosen_ordered_and_cast(events: Database) -> None:
     ],
 )
 def test_predicates_leave_rows_out(events: Database, predicate: Predicate, expected: set[int]) -> None:
-    told = runs(events, "events", ExtractKind.SNAPSHOT_ONLY, where=(predicate,))
-    (one,) = told.run()
+    loads = runs(events, "events", ExtractKind.SNAPSHOT_ONLY, where=(predicate,))
+    (one,) = loads.run()
     assert set(one.table["id"].to_pylist()) == expected
     assert one.expected_rows == len(expected)
 
 
 def test_predicates_hold_for_the_extent_too(events: Database) -> None:
-    told = runs(events, "events", delta="id", where=(Predicate("id", ">=", 20), Predicate("id", "<", 60)))
-    assert told.plan().planned == Range(LongWatermark(20), LongWatermark(60))
-    assert sorted(column(told.run(), "id")) == list(range(20, 60))
+    loads = runs(events, "events", delta="id", where=(Predicate("id", ">=", 20), Predicate("id", "<", 60)))
+    assert loads.plan().planned == Range(LongWatermark(20), LongWatermark(60))
+    assert sorted(column(loads.run(), "id")) == list(range(20, 60))
 
 
 def test_a_predicate_that_the_column_can_not_take_is_an_error(events: Database) -> None:
-    told = runs(events, "events", ExtractKind.SNAPSHOT_ONLY, where=(Predicate("id", "=", "many"),))
+    loads = runs(events, "events", ExtractKind.SNAPSHOT_ONLY, where=(Predicate("id", "=", "many"),))
     if isinstance(events, PostgresDatabase):
         with pytest.raises(SourceError, match="integer"):
-            told.plan()
+            loads.plan()
     else:  # SQLite compares anything with anything
-        assert told.rows() == []
+        assert loads.rows() == []
 
 
 def test_names_of_any_spelling_are_quoted(database: Database) -> None:
@@ -493,8 +493,8 @@ def test_names_of_any_spelling_are_quoted(database: Database) -> None:
     database.run(f'CREATE TABLE "the ""table""" ({", ".join(f"{q} INTEGER" for q in quoted)})')
     database.insert('"the ""table"""', [tuple(range(len(names)))])
     for name in names:
-        told = runs(database, 'the "table"', delta=name, where=(Predicate(name, ">=", 0),))
-        (one,) = told.run(limits=Limits(bytes=1000))
+        loads = runs(database, 'the "table"', delta=name, where=(Predicate(name, ">=", 0),))
+        (one,) = loads.run(limits=Limits(bytes=1000))
         assert one.table.to_pylist() == [dict(zip(names, range(len(names)), strict=True))]
 
 
@@ -545,33 +545,33 @@ def test_a_lag_of_the_other_kind_is_refused(events: Database) -> None:
 
 
 def test_a_table_that_changed_after_planning_is_not_read_as_planned(events: Database) -> None:
-    told = runs(events, "events", delta="id")
-    plan = told.plan()
+    loads = runs(events, "events", delta="id")
+    plan = loads.plan()
     events.run("DROP TABLE events", "CREATE TABLE events (id INTEGER, at DATE, name TEXT)")
     with pytest.raises(ConfigurationError, match=r"'at' was timestamp\[us\] and is now date32"):
-        told.read(plan.units[0], plan.schema)
+        loads.read(plan.units[0], plan.schema)
 
 
 def test_a_column_that_went_after_planning_is_named_with_the_way_on(events: Database) -> None:
-    told = runs(events, "events", delta="id")
-    plan = told.plan()
+    loads = runs(events, "events", delta="id")
+    plan = loads.plan()
     events.run("ALTER TABLE events DROP COLUMN name")
     with pytest.raises(ConfigurationError, match=r"since it was planned, 'name' went from the columns.*Plan it anew"):
-        told.read(plan.units[0], plan.schema)
-    named = with_options(told, columns=("id", "name"))
+        loads.read(plan.units[0], plan.schema)
+    named = with_options(loads, columns=("id", "name"))
     with pytest.raises(
         ConfigurationError, match=r"went from the columns.*Take 'name' out of the table's options\. Plan it anew"
     ):
         named.read(plan.units[0], plan.schema)
     events.run("DROP TABLE events")
     with pytest.raises(ConfigurationError, match=r"since it was planned, table 'events' went.*Plan it anew"):
-        told.read(plan.units[0], plan.schema)
+        loads.read(plan.units[0], plan.schema)
 
 
 def test_a_source_that_reconciles_not_counts_not(events: Database) -> None:
     source = SqlSource("db", (SqlTable("events", ExtractKind.SNAPSHOT_ONLY),), reconcile=False)
-    told = runs(events, "events", ExtractKind.SNAPSHOT_ONLY)
-    reader = source.read(told.plan().units[0], told.plan().schema, ReadRequest(), events)
+    loads = runs(events, "events", ExtractKind.SNAPSHOT_ONLY)
+    reader = source.read(loads.plan().units[0], loads.plan().schema, ReadRequest(), events)
     assert sum(batch.num_rows for batch in reader) == 100
     assert reader.expected_rows is None
     reader.close()
@@ -579,9 +579,9 @@ def test_a_source_that_reconciles_not_counts_not(events: Database) -> None:
 
 
 def test_a_reader_may_be_closed_in_the_middle(events: Database) -> None:
-    told = runs(events, "events", ExtractKind.SNAPSHOT_ONLY)
-    plan = told.plan()
-    reader = told.source.read(plan.units[0], plan.schema, ReadRequest(), events)
+    loads = runs(events, "events", ExtractKind.SNAPSHOT_ONLY)
+    plan = loads.plan()
+    reader = loads.source.read(plan.units[0], plan.schema, ReadRequest(), events)
     next(iter(reader))
     reader.close()
     events.run("DROP TABLE events")  # nothing holds it
@@ -591,9 +591,9 @@ def test_what_is_read_is_one_state_of_the_database(events: Database) -> None:
     """Rows that come while a unit is read are neither in it nor in its count."""
     if events.kind == "sqlite":
         events.run("PRAGMA journal_mode = WAL")
-    told = runs(events, "events", ExtractKind.SNAPSHOT_ONLY)
-    plan = told.plan()
-    reader = told.source.read(plan.units[0], plan.schema, ReadRequest(), events)
+    loads = runs(events, "events", ExtractKind.SNAPSHOT_ONLY)
+    plan = loads.plan()
+    reader = loads.source.read(plan.units[0], plan.schema, ReadRequest(), events)
     batches = iter(reader)
     rows = next(batches).num_rows
     events.insert("events", [(100, _event_time(0), None)])

@@ -109,11 +109,11 @@ def test_a_batch_that_is_due_asks_the_clock_and_the_size_of_rows_once(
     asked: list[str] = []
     row = Session.row
 
-    def told(self: Session, statement: Statement) -> tuple[Any, ...]:
+    def logged(self: Session, statement: Statement) -> tuple[Any, ...]:
         asked.append(statement.text)
         return row(self, statement)
 
-    monkeypatch.setattr(Session, "row", told)
+    monkeypatch.setattr(Session, "row", logged)
     assert [*planned(database, ALL, delta="at").units]
     assert sum("avg(size)" in text for text in asked) == 1
     assert sum(str(NOW.replace(tzinfo=None).isoformat()) in text for text in asked) == 1

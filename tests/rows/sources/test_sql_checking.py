@@ -13,9 +13,9 @@ from tests.rows.sources.databases import PostgresDatabase, Runs, SqliteDatabase,
 SNAPSHOT = ExtractKind.SNAPSHOT_ONLY
 
 
-def _found(told: Runs) -> list[str]:
-    (dataset,) = told.source.datasets(told.database)
-    return [str(error) for error in told.source.check(dataset, told.database)]
+def _found(loads: Runs) -> list[str]:
+    (dataset,) = loads.source.datasets(loads.database)
+    return [str(error) for error in loads.source.check(dataset, loads.database)]
 
 
 @pytest.fixture
@@ -44,21 +44,21 @@ def test_a_cast_that_postgres_does_not_take_is_found_with_one_that_fits(
     postgres: PostgresDatabase, literal: str, cast: str, proposal: str
 ) -> None:
     postgres.run(f"CREATE TABLE t AS SELECT {literal} AS x, 1 AS id")
-    told = runs(postgres, "t", SNAPSHOT, casts={"x": cast})
-    (found,) = _found(told)
+    loads = runs(postgres, "t", SNAPSHOT, casts={"x": cast})
+    (found,) = _found(loads)
     assert f"column 'x' can't be read by its cast '{cast}'" in found
     assert proposal in found
-    assert _found(with_options(told, casts={"x": "string"})) == []
+    assert _found(with_options(loads, casts={"x": "string"})) == []
 
 
 def test_every_column_that_does_not_fit_is_named(postgres: PostgresDatabase, sqlite: SqliteDatabase) -> None:
     for database in (postgres, sqlite):
         database.run("CREATE TABLE t (a text, b text, c text)", "INSERT INTO t VALUES ('x', 'y', '3')")
-        told = runs(database, "t", SNAPSHOT, casts={"a": "int64", "b": "float64", "c": "int64"})
-        a, b = _found(told)
+        loads = runs(database, "t", SNAPSHOT, casts={"a": "int64", "b": "float64", "c": "int64"})
+        a, b = _found(loads)
         assert "column 'a'" in a
         assert "column 'b'" in b
-        assert _found(with_options(told, where=(Predicate("a", "!=", "x"),))) == []
+        assert _found(with_options(loads, where=(Predicate("a", "!=", "x"),))) == []
 
 
 def test_values_that_are_not_of_their_declared_type_are_found(sqlite: SqliteDatabase) -> None:

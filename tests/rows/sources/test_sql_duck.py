@@ -76,8 +76,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-def read(told: Runs) -> pa.Table:
-    return pa.concat_tables([one.table for one in told.run()])
+def read(loads: Runs) -> pa.Table:
+    return pa.concat_tables([one.table for one in loads.run()])
 
 
 def test_every_type_is_what_it_is_through_adbc(
@@ -89,11 +89,11 @@ def test_every_type_is_what_it_is_through_adbc(
         f"CREATE TABLE t ({declared})",
         f"INSERT INTO t VALUES {', '.join(ROWS)}",
     )
-    told = runs(database, "t", SNAPSHOT, timezone="Europe/Berlin")
-    through_duckdb = read(told)
+    loads = runs(database, "t", SNAPSHOT, timezone="Europe/Berlin")
+    through_duckdb = read(loads)
     assert len(taken) == 1
     monkeypatch.setattr(reader, "BULK_BYTES", 1 << 60)
-    through_adbc = read(told)
+    through_adbc = read(loads)
     assert len(taken) == 1
     assert through_duckdb.schema == through_adbc.schema
     assert str(through_duckdb.to_pylist()) == str(through_adbc.to_pylist())  # as text, for NaN isn't equal to itself
@@ -160,19 +160,19 @@ def test_a_value_that_arrow_can_not_hold_is_named(
 def test_values_are_bound_whatever_they_hold(database: PostgresDatabase, taken: list[str]) -> None:
     odd = r"""it's \ "$1" 'x'; --"""
     database.run("CREATE TABLE t (id int, x text)", f"INSERT INTO t VALUES (1, $odd${odd}$odd$), (2, 'other')")
-    told = runs(database, "t", delta="id", where=(Predicate("x", "=", odd),))
-    assert told.rows() == [(1, odd)]
+    loads = runs(database, "t", delta="id", where=(Predicate("x", "=", odd),))
+    assert loads.rows() == [(1, odd)]
     assert taken
-    assert with_options(told, where=(Predicate("x", "in", (odd, "other")),)).plan().units
+    assert with_options(loads, where=(Predicate("x", "in", (odd, "other")),)).plan().units
 
 
 def test_it_reads_what_the_held_snapshot_shows(database: PostgresDatabase, taken: list[str]) -> None:
     database.run("CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
-    told = runs(database, "t", SNAPSHOT)
-    plan = told.plan()
-    with told.source.snapshot(database) as held:
+    loads = runs(database, "t", SNAPSHOT)
+    plan = loads.plan()
+    with loads.source.snapshot(database) as held:
         database.run("INSERT INTO t VALUES (2)")
-        with closing(told.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=held), database)) as unit:
+        with closing(loads.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=held), database)) as unit:
             assert sum(batch.num_rows for batch in unit) == 1
             assert unit.expected_rows == 1
     assert taken
@@ -192,9 +192,9 @@ def test_an_error_in_the_middle_is_one(database: PostgresDatabase, taken: list[s
 def half_read(database: PostgresDatabase, taken: list[str]) -> Any:
     """A unit of which one batch was read, and an iterator of the others."""
     database.run("CREATE UNLOGGED TABLE t AS SELECT n AS id, md5(n::text) AS text FROM generate_series(1, 1000000) n")
-    told = runs(database, "t", SNAPSHOT)
-    plan = told.plan()
-    unit = told.source.read(plan.units[0], plan.schema, ReadRequest(), database)
+    loads = runs(database, "t", SNAPSHOT)
+    plan = loads.plan()
+    unit = loads.source.read(plan.units[0], plan.schema, ReadRequest(), database)
     batches = iter(unit)
     next(batches)
     assert taken

@@ -1,4 +1,4 @@
-"""Axes of positions: bounds grow with their watermarks, and each value lies where its bounds say."""
+"""Axes of positions: bounds grow with their watermarks, and each value lies within its bounds."""
 
 from __future__ import annotations
 

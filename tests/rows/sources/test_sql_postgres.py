@@ -76,9 +76,9 @@ def test_types(database: PostgresDatabase, declared: str, literal: str, kind: pa
         f"CREATE TABLE t (id int, x {declared})",
         f"INSERT INTO t VALUES (1, NULL), (2, {literal})",
     )
-    told = runs(database, "t", SNAPSHOT, columns=("x",))
-    assert told.plan().schema == pa.schema([("x", kind)])
-    (one,) = told.run()
+    loads = runs(database, "t", SNAPSHOT, columns=("x",))
+    assert loads.plan().schema == pa.schema([("x", kind)])
+    (one,) = loads.run()
     assert one.table["x"].to_pylist() == [None, value]
 
 
@@ -133,16 +133,16 @@ def test_every_other_type_comes_without_a_loss_and_goes_to_parquet(
         f"CREATE TABLE t (id int, x {declared})",
         f"INSERT INTO t VALUES (1, NULL), (2, {literal})",
     )
-    told = runs(database, "t", SNAPSHOT, columns=("x",))
-    assert told.plan().schema == pa.schema([("x", kind)])
-    ingestion = Ingestion("types", told.source, ParquetSink(str(tmp_path)), "unused")
+    loads = runs(database, "t", SNAPSHOT, columns=("x",))
+    assert loads.plan().schema == pa.schema([("x", kind)])
+    ingestion = Ingestion("types", loads.source, ParquetSink(str(tmp_path)), "unused")
     journal = Journal.create(MemoryStore(), "types")
     reports = inprocess.run(OpenJob(ingestion, journal, database), database)
     assert reports["t"].status == "committed", reports["t"].detail
     (path,) = journal.read_dataset("t").paths
     read = pq.read_table(str(path))
     assert (read.schema.field("x").type, read["x"].to_pylist()) == (kind, [None, value])
-    # What PostgreSQL reads of the text is the value that it had.
+    # PostgreSQL reads the text as the value that it had.
     if kind == pa.string():
         with psycopg.connect(database.url) as connection:
             connection.execute("SET IntervalStyle = iso_8601")
@@ -158,13 +158,13 @@ def test_an_array_that_is_no_list_is_named_and_can_be_cast(
     database: PostgresDatabase, declared: str, literal: str
 ) -> None:
     database.run(f"CREATE TABLE t (id int, x {declared})", f"INSERT INTO t VALUES (1, {literal})")
-    told = runs(database, "t", SNAPSHOT, columns=("x",))
+    loads = runs(database, "t", SNAPSHOT, columns=("x",))
     with pytest.raises(
         SourceError,
         match=r"column x: .* is no list, by its dimensions or where it begins; read it by the cast 'string'",
     ):
-        told.run()
-    assert len(with_options(told, casts={"x": "string"}).rows()) == 1
+        loads.run()
+    assert len(with_options(loads, casts={"x": "string"}).rows()) == 1
 
 
 @pytest.mark.parametrize(
@@ -181,12 +181,12 @@ def test_an_array_that_is_no_list_is_named_and_can_be_cast(
         ("'0.12345678901234567891'::text", "float64", 0.12345678901234568),
     ],
 )
-def test_a_cast_rounds_only_if_it_says_so(database: PostgresDatabase, literal: str, cast: str, rounded: Any) -> None:
+def test_a_cast_rounds_only_if_declared_so(database: PostgresDatabase, literal: str, cast: str, rounded: Any) -> None:
     database.run(f"CREATE TABLE t AS SELECT {literal} AS amount")
-    told = runs(database, "t", SNAPSHOT, casts={"amount": cast})
+    loads = runs(database, "t", SNAPSHOT, casts={"amount": cast})
     with pytest.raises(SourceError, match=r"amount.*rounded "):
-        told.run()
-    assert with_options(told, casts={"amount": f"rounded {cast}"}).rows() == [(rounded,)]
+        loads.run()
+    assert with_options(loads, casts={"amount": f"rounded {cast}"}).rows() == [(rounded,)]
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_a_cast_that_changes_nothing_needs_no_word(
 )
 def test_casts_are_of_the_database(database: PostgresDatabase, literal: str, cast: str, value: Any) -> None:
     database.run(f"CREATE TABLE t AS SELECT {literal} AS x")
-    told = runs(database, "t", SNAPSHOT, casts={"x": cast}, timezone="Europe/Berlin")
-    assert told.rows() == [(value,)]
+    loads = runs(database, "t", SNAPSHOT, casts={"x": cast}, timezone="Europe/Berlin")
+    assert loads.rows() == [(value,)]
 
 
 @pytest.mark.parametrize(
@@ -322,10 +322,10 @@ def test_a_value_that_arrow_can_not_hold_is_named(
         f"CREATE TABLE t (id int PRIMARY KEY, x {declared})",
         f"INSERT INTO t SELECT n, CASE n WHEN 777 THEN CAST('{literal}' AS {declared}) END FROM generate_series(1, 1000) n",
     )
-    told = runs(database, "t", SNAPSHOT, primary_keys=("id",))
+    loads = runs(database, "t", SNAPSHOT, primary_keys=("id",))
     with pytest.raises(SourceError, match=rf"column 'x', row 777 of the unit \(id=777\) has the value {value}"):
-        told.run()
-    assert len(with_options(told, where=(Predicate("id", "!=", 777),)).rows()) == 999
+        loads.run()
+    assert len(with_options(loads, where=(Predicate("id", "!=", 777),)).rows()) == 999
 
 
 def test_an_infinite_date_in_an_array_is_an_error(database: PostgresDatabase) -> None:
@@ -350,9 +350,9 @@ def test_delta_columns(database: PostgresDatabase, declared: str) -> None:
 
 def test_a_delta_column_may_be_one_by_its_cast(database: PostgresDatabase) -> None:
     database.run("CREATE TABLE t (x text)", "INSERT INTO t VALUES ('2026-01-01 10:00'), ('2026-01-02 10:00')")
-    told = runs(database, "t", delta="x", casts={"x": "timestamp"})
-    assert len(told.rows(end=datetime(2026, 1, 2, tzinfo=UTC))) == 1
-    assert len(told.rows()) == 1
+    loads = runs(database, "t", delta="x", casts={"x": "timestamp"})
+    assert len(loads.rows(end=datetime(2026, 1, 2, tzinfo=UTC))) == 1
+    assert len(loads.rows()) == 1
 
 
 def test_an_index_serves_a_delta_column_that_is_cast(database: PostgresDatabase) -> None:
@@ -362,10 +362,10 @@ def test_an_index_serves_a_delta_column_that_is_cast(database: PostgresDatabase)
 
 def test_instants_with_zones_of_the_session_and_the_server(database: PostgresDatabase) -> None:
     database.run("CREATE TABLE t (at timestamptz)", "INSERT INTO t VALUES ('2026-03-01 00:30+01')")
-    told = runs(database, "t", delta="at", timezone="America/New_York")
-    assert told.plan().planned is not None
-    assert str(told.plan().units[0].low) == str(told.plan().planned.low)  # type: ignore[union-attr]
-    assert told.rows() == [(datetime(2026, 2, 28, 23, 30, tzinfo=UTC),)]
+    loads = runs(database, "t", delta="at", timezone="America/New_York")
+    assert loads.plan().planned is not None
+    assert str(loads.plan().units[0].low) == str(loads.plan().planned.low)  # type: ignore[union-attr]
+    assert loads.rows() == [(datetime(2026, 2, 28, 23, 30, tzinfo=UTC),)]
 
 
 def test_views_partitions_and_schemas(database: PostgresDatabase) -> None:
@@ -379,9 +379,9 @@ def test_views_partitions_and_schemas(database: PostgresDatabase) -> None:
         "CREATE MATERIALIZED VIEW sales.copy AS SELECT id FROM sales.orders",
     )
     for table in ("orders", "ids", "copy"):
-        told = runs(database, table, namespace="sales", delta="id")
-        assert told.table.urn == f"sales.{table}"
-        assert len(told.rows()) == 20
+        loads = runs(database, table, namespace="sales", delta="id")
+        assert loads.table.urn == f"sales.{table}"
+        assert len(loads.rows()) == 20
     with pytest.raises(ConfigurationError, match="no table 'orders' in 'public'"):
         runs(database, "orders", delta="id").plan()
 
@@ -433,11 +433,11 @@ def test_a_big_table_is_split_by_a_sample_of_its_pages(
         execute(self, cursor, statement)
 
     monkeypatch.setattr(Postgres, "execute", listed)
-    told = runs(database, "t", kind, delta="id", unit_bytes=1, max_units=units)
-    plan = told.plan()
+    loads = runs(database, "t", kind, delta="id", unit_bytes=1, max_units=units)
+    plan = loads.plan()
     assert {"TABLESAMPLE" in text for text in counted} == {True}
     assert len(plan.units) == units
-    parts = told.run()
+    parts = loads.run()
     assert sum(part.table.num_rows for part in parts) == rows
     assert max(part.table.num_rows for part in parts) < 2 * rows / units
 
@@ -447,8 +447,8 @@ def test_a_big_table_of_which_few_rows_are_wanted_is_split_by_all_of_them(databa
         "CREATE UNLOGGED TABLE t (id int NOT NULL, text text) WITH (fillfactor = 10)",
         "INSERT INTO t SELECT n, repeat('x', 90) FROM generate_series(1, 40000) n",
     )
-    told = runs(database, "t", delta="id", where=(Predicate("id", "<=", 12),), unit_bytes=1, max_units=4)
-    assert [part.table.num_rows for part in told.run()] == [3, 3, 3, 3]
+    loads = runs(database, "t", delta="id", where=(Predicate("id", "<=", 12),), unit_bytes=1, max_units=4)
+    assert [part.table.num_rows for part in loads.run()] == [3, 3, 3, 3]
 
 
 READ = """
@@ -492,9 +492,9 @@ def test_a_large_range_is_streamed_in_bounded_memory(database: PostgresDatabase)
 
 def test_an_early_stop_waits_for_nothing(database: PostgresDatabase) -> None:
     database.run("CREATE UNLOGGED TABLE t AS SELECT n AS id, md5(n::text) AS text FROM generate_series(1, 500000) n")
-    told = runs(database, "t", SNAPSHOT)
-    plan = told.plan()
-    reader = told.source.read(plan.units[0], plan.schema, ReadRequest(), database)
+    loads = runs(database, "t", SNAPSHOT)
+    plan = loads.plan()
+    reader = loads.source.read(plan.units[0], plan.schema, ReadRequest(), database)
     next(iter(reader))
     started = datetime.now(UTC)
     reader.close()

@@ -167,18 +167,18 @@ def test_results_of_two_snapshots_make_no_whole(tmp_path: Path, bank: Bank) -> N
 
 
 def test_a_snapshot_that_nobody_holds_any_more_is_named_with_the_way_on(bank: Bank) -> None:
-    told = runs(bank.database, "accounts", ExtractKind.SNAPSHOT_ONLY)
-    plan = told.plan()
-    with told.source.snapshot(bank.database) as name:
+    loads = runs(bank.database, "accounts", ExtractKind.SNAPSHOT_ONLY)
+    plan = loads.plan()
+    with loads.source.snapshot(bank.database) as name:
         pass
     with pytest.raises(
         SourceError, match=r"snapshot that its units are read in can't be read any more.*Then extract it again"
     ):
-        told.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=name), bank.database)
-    with told.source.snapshot(bank.database) as other:
+        loads.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=name), bank.database)
+    with loads.source.snapshot(bank.database) as other:
         mixed = f"{other.split('/')[0]}/{'0' * 16}/{'0' * 16}"
         with pytest.raises(SourceError, match=r"is another one by now"):
-            told.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=mixed), bank.database)
+            loads.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=mixed), bank.database)
 
 
 @pytest.mark.parametrize(
@@ -198,16 +198,16 @@ def test_a_table_that_is_truncated_while_its_units_are_read_is_named(bank: Bank,
         "INSERT INTO parted SELECT * FROM accounts",
         "CREATE VIEW seen AS SELECT * FROM parted",
     )
-    told = runs(bank.database, table, ExtractKind.SNAPSHOT_ONLY, columns=("id", "cents"))
-    plan = told.plan()
+    loads = runs(bank.database, table, ExtractKind.SNAPSHOT_ONLY, columns=("id", "cents"))
+    plan = loads.plan()
 
     def read(snapshot: str) -> int:
         with closing(
-            told.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=snapshot), bank.database)
+            loads.source.read(plan.units[0], plan.schema, ReadRequest(snapshot=snapshot), bank.database)
         ) as reader:
             return sum(batch.num_rows for batch in reader)
 
-    with told.source.snapshot(bank.database) as name:
+    with loads.source.snapshot(bank.database) as name:
         assert read(name) == ACCOUNTS
         bank.database.run(change)
         with pytest.raises(
@@ -220,11 +220,11 @@ def test_a_table_that_is_truncated_while_its_units_are_read_is_named(bank: Bank,
 @pytest.mark.parametrize("kind", [ExtractKind.SNAPSHOT_ONLY, ExtractKind.APPEND_ONLY])
 def test_a_table_that_is_reloaded_while_its_only_unit_waits_for_it_is_named(bank: Bank, kind: ExtractKind) -> None:
     """TRUNCATE and INSERT in one transaction: its reader began before that ended, and sees neither the old rows nor the new."""
-    told = runs(bank.database, "accounts", kind, delta="id")
-    plan = told.plan()
+    loads = runs(bank.database, "accounts", kind, delta="id")
+    plan = loads.plan()
 
     def read() -> int:
-        with closing(told.source.read(plan.units[0], plan.schema, ReadRequest(), bank.database)) as reader:
+        with closing(loads.source.read(plan.units[0], plan.schema, ReadRequest(), bank.database)) as reader:
             return sum(batch.num_rows for batch in reader)
 
     with ThreadPoolExecutor(1) as pool:
@@ -269,13 +269,13 @@ def test_sqlite_which_has_no_snapshot_to_share_is_read_by_one_unit(tmp_path: Pat
     database = SqliteDatabase(tmp_path / "bank.db")
     database.run(CREATE)
     database.insert("accounts", [(n, EACH) for n in range(ACCOUNTS)])
-    told = runs(database, "accounts", kind, delta="id", unit_bytes=100)
-    plan = told.plan()
+    loads = runs(database, "accounts", kind, delta="id", unit_bytes=100)
+    plan = loads.plan()
     assert (len(plan.units), plan.consistency) == (1, Consistency.ONE_UNIT)
-    assert len(told.run()[0].table) == ACCOUNTS
+    assert len(loads.run()[0].table) == ACCOUNTS
     if kind is ExtractKind.SNAPSHOT_APPEND:
         database.insert("accounts", [(n + ACCOUNTS, EACH) for n in range(ACCOUNTS)])
-        assert len(told.run()) > 1  # new rows come by their positions, and are split as usual
+        assert len(loads.run()) > 1  # new rows come by their positions, and are split as usual
 
 
 def test_only_what_takes_a_table_whole_wants_one_snapshot(bank: Bank) -> None:

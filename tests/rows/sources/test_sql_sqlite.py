@@ -68,9 +68,9 @@ def test_the_declared_type_holds_however_many_nulls_come_first(
     database: SqliteDatabase, declared: str, kind: pa.DataType, stored: list[Any], read: list[Any], nulls: int
 ) -> None:
     _table(database, declared, *stored, nulls=nulls)
-    told = runs(database, "t", SNAPSHOT, columns=("x",))
-    assert told.plan().schema == pa.schema([("x", kind)])
-    (one,) = told.run()
+    loads = runs(database, "t", SNAPSHOT, columns=("x",))
+    assert loads.plan().schema == pa.schema([("x", kind)])
+    (one,) = loads.run()
     assert one.table["x"].to_pylist() == [None] * nulls + read
 
 
@@ -104,13 +104,13 @@ def test_a_value_of_another_type_is_named_with_its_row(
     database: SqliteDatabase, declared: str, bad: Any, shown: str, nulls: int
 ) -> None:
     _table(database, declared, None, bad, nulls=nulls)
-    told = runs(database, "t", SNAPSHOT, primary_keys=("id",))
+    loads = runs(database, "t", SNAPSHOT, primary_keys=("id",))
     with pytest.raises(SourceError) as raised:
-        told.run()
+        loads.run()
     message = str(raised.value)
     assert f"column 'x', row {nulls + 2} of the unit (id={nulls + 1}) has the value {shown}" in message
     assert "`casts`" in message
-    assert len(with_options(told, where=(Predicate("id", "<", nulls + 1),)).rows()) == nulls + 1
+    assert len(with_options(loads, where=(Predicate("id", "<", nulls + 1),)).rows()) == nulls + 1
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_casts_take_every_spelling_that_loses_nothing(
     database: SqliteDatabase, cast: str, stored: list[Any], read: list[Any], nulls: int
 ) -> None:
     _table(database, "", *stored, nulls=nulls)
-    told = runs(database, "t", SNAPSHOT, columns=("x",), casts={"x": cast})
-    assert [row[0] for row in told.rows()] == [None] * nulls + read
+    loads = runs(database, "t", SNAPSHOT, columns=("x",), casts={"x": cast})
+    assert [row[0] for row in loads.rows()] == [None] * nulls + read
 
 
 @pytest.mark.parametrize(
@@ -186,12 +186,12 @@ def test_casts_refuse_the_rest(database: SqliteDatabase, cast: str, bad: Any) ->
 
 
 @pytest.mark.parametrize("declared", ["", "NUMERIC", "DECIMAL", "DECIMAL(50,2)", "GEOMETRY"])
-def test_a_declaration_that_says_nothing_is_refused_by_name(database: SqliteDatabase, declared: str) -> None:
+def test_a_declaration_that_names_no_type_is_refused_by_name(database: SqliteDatabase, declared: str) -> None:
     _table(database, declared, 1, nulls=0)
-    told = runs(database, "t", SNAPSHOT)
+    loads = runs(database, "t", SNAPSHOT)
     with pytest.raises(ConfigurationError, match=r"no type for column 'x' .*casts=\{'x': 'string'\}"):
-        told.plan()
-    assert with_options(told, casts={"x": "int64"}).rows() == [(0, 1)]
+        loads.plan()
+    assert with_options(loads, casts={"x": "int64"}).rows() == [(0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -227,11 +227,11 @@ SPELLINGS = [
 
 def test_timestamps_of_every_spelling_are_in_one_order(database: SqliteDatabase) -> None:
     _table(database, "DATETIME", *SPELLINGS, nulls=0)
-    told = runs(database, "t", delta="x", unit_bytes=10)
-    assert len(told.plan().units) >= 4  # they are split by milliseconds
+    loads = runs(database, "t", delta="x", unit_bytes=10)
+    assert len(loads.plan().units) >= 4  # they are split by milliseconds
     for ids in ([0, 1], [2], [3], [4]):
         rows = 2 if len(ids) == 2 else 1
-        (one,) = told.run(limits=Limits(rows=rows))
+        (one,) = loads.run(limits=Limits(rows=rows))
         assert sorted(one.table["id"].to_pylist()) == ids
         assert one.expected_rows == rows
 
@@ -239,10 +239,10 @@ def test_timestamps_of_every_spelling_are_in_one_order(database: SqliteDatabase)
 def test_timestamps_with_their_zone_are_in_one_order(database: SqliteDatabase) -> None:
     stored = ["2026-01-02 01:30:00+02:00", "2026-01-01T23:45:00Z", "2026-01-01 15:50:00.5-08:00", "2026-01-02 00:00:00"]
     _table(database, "TIMESTAMPTZ", *stored, nulls=0)
-    told = runs(database, "t", delta="x")
+    loads = runs(database, "t", delta="x")
     highs = []
     for expected in range(4):
-        (one,) = told.run(limits=Limits(rows=1))
+        (one,) = loads.run(limits=Limits(rows=1))
         assert one.table["id"].to_pylist() == [expected]
         highs.append(one.actual_high)
     assert highs[1] == TimestampWatermark(datetime(2026, 1, 1, 23, 50, 0, 500_000, tzinfo=UTC))
@@ -250,16 +250,16 @@ def test_timestamps_with_their_zone_are_in_one_order(database: SqliteDatabase) -
 
 def test_a_zoned_delta_needs_its_zone_where_the_table_is_not_in_utc(database: SqliteDatabase) -> None:
     _table(database, "TIMESTAMPTZ", "2026-01-02 01:30:00+02:00", "2026-01-02 01:30:00", nulls=0)
-    told = runs(database, "t", delta="x", timezone="Europe/Berlin")
+    loads = runs(database, "t", delta="x", timezone="Europe/Berlin")
     with pytest.raises(SourceError, match="0 rows are NULL, 1 hold something else, such as '2026-01-02 01:30:00'"):
-        told.plan()
+        loads.plan()
     assert len(runs(database, "t", SNAPSHOT, timezone="Europe/Berlin").rows()) == 2
 
 
 def test_wall_times_become_instants_in_the_zone_of_the_table(database: SqliteDatabase) -> None:
     _table(database, "DATETIME", "2026-06-01 12:00:00", nulls=0)
-    told = runs(database, "t", SNAPSHOT, columns=("x",), casts={"x": "timestamp[UTC]"}, timezone="Europe/Berlin")
-    assert told.rows() == [(datetime(2026, 6, 1, 10, tzinfo=UTC),)]
+    loads = runs(database, "t", SNAPSHOT, columns=("x",), casts={"x": "timestamp[UTC]"}, timezone="Europe/Berlin")
+    assert loads.rows() == [(datetime(2026, 6, 1, 10, tzinfo=UTC),)]
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def test_a_delta_day_that_never_was_is_an_error(database: SqliteDatabase) -> Non
 def test_an_index_answers_a_range_of_timestamps(database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     _table(database, "DATETIME", *SPELLINGS, nulls=0)
     database.run("CREATE INDEX by_x ON t (x)")
-    told = runs(database, "t", delta="x")
-    plan = told.plan()
+    loads = runs(database, "t", delta="x")
+    plan = loads.plan()
     texts: list[tuple[str, list[Any]]] = []
     from airflow_gobblin.rows.sources.sql import sqlite
 
@@ -302,7 +302,7 @@ def test_an_index_answers_a_range_of_timestamps(database: SqliteDatabase, monkey
         plain(self, cursor, statement)
 
     monkeypatch.setattr(sqlite.Sqlite, "execute", noted)
-    told.read(plan.units[0], plan.schema)
+    loads.read(plan.units[0], plan.schema)
     text, values = next((t, v) for t, v in texts if "UNION ALL" in t)
     with closing(sqlite3.connect(sqlite_path(database.uri("db")))) as connection:
         steps = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", values)]
@@ -343,8 +343,8 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_not_there_is_named_and_not_created(tmp_path: Path, path: str, why: str) -> None:
     (tmp_path / "text").write_text("no folder")
-    said = rf"connection 'db' can't be opened: .*{why}.*none\.db.*Check the path in connection 'db'"
-    with pytest.raises(SourceError, match=said):
+    expected = rf"connection 'db' can't be opened: .*{why}.*none\.db.*Check the path in connection 'db'"
+    with pytest.raises(SourceError, match=expected):
         runs(SqliteDatabase(tmp_path / path), "t", SNAPSHOT).plan()
     assert [one.name for one in tmp_path.iterdir()] == ["text"]
 

@@ -34,38 +34,38 @@ def at(text: str) -> TimestampWatermark:
     return TimestampWatermark(datetime.fromisoformat(text).replace(tzinfo=UTC))
 
 
-def ranges(told: Any, **request: Any) -> list[tuple[Watermark | None, Watermark | None]]:
-    return [(unit.low, unit.expected_high) for unit in told.plan(**request).units]
+def ranges(loads: Any, **request: Any) -> list[tuple[Watermark | None, Watermark | None]]:
+    return [(unit.low, unit.expected_high) for unit in loads.plan(**request).units]
 
 
 def test_units_of_keys_begin_and_end_at_multiples_and_a_gap_is_one(database: Database) -> None:
-    told = runs(database, "events", delta="id", unit_width=10)
+    loads = runs(database, "events", delta="id", unit_width=10)
     edges = [-12, -10, 0, 10, 20, 40, 50, 51]
     keys = [LongWatermark(n) for n in edges]
-    plan = told.plan()
+    plan = loads.plan()
     assert [(unit.low, unit.expected_high) for unit in plan.units] == list(itertools.pairwise(keys))
     assert [bool(unit.weight) for unit in plan.units] == [True, True, True, True, False, True, True]
-    given = told.run()
+    given = loads.run()
     assert column(given, "id") == IDS
-    assert told.plan().units == ()
+    assert loads.plan().units == ()
     database.run("INSERT INTO events VALUES (53, '2026-02-03 00:02:00', '2026-02-03')")
-    assert ranges(told) == [(LongWatermark(51), LongWatermark(54))]
+    assert ranges(loads) == [(LongWatermark(51), LongWatermark(54))]
 
 
 def test_units_of_a_time_begin_and_end_at_multiples_and_a_gap_is_one(database: Database) -> None:
-    told = runs(database, "events", delta="at", unit_width=HOUR)
+    loads = runs(database, "events", delta="at", unit_width=HOUR)
     edges = ["1969-12-31 22:30", "1969-12-31 23:00", "1970-01-01 00:00", "1970-01-01 01:00", "1970-01-01 02:00"]
     edges += ["2026-02-01 05:00", "2026-02-01 06:00", "2026-02-01 07:00", "2026-02-01 08:00", "2026-02-03 00:00"]
     edges += ["2026-02-03 01:00", "2026-03-01 11:55"]
     moments = [at(edge) for edge in edges]
-    assert ranges(told) == list(itertools.pairwise(moments))
-    assert sorted(column(told.run(), "id")) == IDS
-    assert told.plan(now=NOW).units == ()
+    assert ranges(loads) == list(itertools.pairwise(moments))
+    assert sorted(column(loads.run(), "id")) == IDS
+    assert loads.plan(now=NOW).units == ()
 
 
 def test_units_of_days(database: Database) -> None:
-    told = runs(database, "events", delta="day", unit_width=DAY)
-    assert sorted(column(told.run(), "id")) == IDS
+    loads = runs(database, "events", delta="day", unit_width=DAY)
+    assert sorted(column(loads.run(), "id")) == IDS
     assert (at("2026-02-01"), at("2026-02-02")) in ranges(runs(database, "events", delta="day", unit_width=DAY))
     with pytest.raises(
         ConfigurationError, match=r"`unit_width` is 1:00:00, and its delta column holds dates. Give whole days"
@@ -75,8 +75,8 @@ def test_units_of_days(database: Database) -> None:
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kolkata", "America/New_York"])
 def test_every_row_comes_once_whatever_the_zone(database: Database, zone: str) -> None:
-    told = runs(database, "events", delta="at", unit_width=HOUR, timezone=zone)
-    assert sorted(column(told.run(), "id")) == IDS
+    loads = runs(database, "events", delta="at", unit_width=HOUR, timezone=zone)
+    assert sorted(column(loads.run(), "id")) == IDS
     for low, high in ranges(runs(database, "events", delta="at", unit_width=HOUR, timezone=zone))[1:-1]:
         assert isinstance(low, TimestampWatermark)
         assert isinstance(high, TimestampWatermark)
@@ -84,10 +84,10 @@ def test_every_row_comes_once_whatever_the_zone(database: Database, zone: str) -
 
 
 def test_limits_are_each_units(database: Database) -> None:
-    told = runs(database, "events", delta="id", unit_width=10)
-    first = column(told.run(limits=Limits(rows=1)), "id")
+    loads = runs(database, "events", delta="id", unit_width=10)
+    first = column(loads.run(limits=Limits(rows=1)), "id")
     assert first == [-12, -10, 0, 10, 45, 50]
-    assert sorted([*first, *(row[0] for row in told.all_rows())]) == IDS
+    assert sorted([*first, *(row[0] for row in loads.all_rows())]) == IDS
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_keys_near_the_end_of_64_bits(database: Database) -> None:
 
 @pytest.mark.parametrize("kind", [ExtractKind.SNAPSHOT_ONLY, ExtractKind.SNAPSHOT_APPEND])
 def test_what_takes_a_table_whole_is_split_where_units_share_a_snapshot(database: Database, kind: ExtractKind) -> None:
-    told = runs(database, "events", kind, delta="id", unit_width=10)
+    loads = runs(database, "events", kind, delta="id", unit_width=10)
     if database.kind == "sqlite":
-        with pytest.raises(ConfigurationError, match="what takes a table whole is one unit in SQLite"):
-            told.plan()
+        with pytest.raises(ConfigurationError, match="a load that takes a table whole is one unit in SQLite"):
+            loads.plan()
         return
-    assert len(told.plan().units) == (9 if kind is ExtractKind.SNAPSHOT_ONLY else 7)
-    assert sorted(column(told.run(), "id")) == IDS
+    assert len(loads.plan().units) == (9 if kind is ExtractKind.SNAPSHOT_ONLY else 7)
+    assert sorted(column(loads.run(), "id")) == IDS
 
 
 def test_a_snapshot_without_an_integer_has_no_width(database: Database) -> None:

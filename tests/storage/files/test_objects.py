@@ -1,4 +1,4 @@
-"""What is below a prefix of a bucket, on real servers; and uploads, which publish without moving a byte."""
+"""The files below a prefix of a bucket, on real servers; and uploads, which publish without moving a byte."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_where_uploads_are_not_kept_files_are_copied_under_a_condition(emulator:
 
 
 @pytest.mark.parametrize("name", ["versitygw", "moto", "gcs", "azurite"])
-def test_the_clock_of_a_place_is_told_by_what_is_written_there(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_clock_of_a_place_is_known_by_what_is_written_there(name: str, request: pytest.FixtureRequest) -> None:
     server: S3Server | Emulator = request.getfixturevalue(name)
     access = server if isinstance(server, Emulator) else server.access
     files = open_files(access.url(f"{server.create_bucket()}/lake"), access)

@@ -1,4 +1,4 @@
-"""What the journal rests on: every store passes the suite that is shipped."""
+"""The basis of the journal: every store passes the suite that is shipped."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ READS: dict[str, Callable[[Store], object]] = {
 
 @pytest.mark.parametrize("read", READS)
 def test_a_record_is_made_durable_before_it_is_given_out(root: Path, trace: Trace, read: str) -> None:
-    """What is made from it may be durable sooner, and then the power fails."""
+    """Anything that is made from it may be durable sooner, and then the power fails."""
     die_before_the_folder_is_synced(root, trace)
     READS[read](opened(root))
     synced = {*trace.of("fsync")}

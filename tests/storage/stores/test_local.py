@@ -1,4 +1,4 @@
-"""What a store on a disk leaves there, and what it removes."""
+"""A store on a disk: what it leaves there, and what it removes."""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ def test_a_create_that_never_arrived_is_sent_again(store: ObjectStore, proxy: Pr
 
 
 @pytest.mark.parametrize("fault", [Fault.DROP_ANSWER, Fault.INTERNAL_ERROR_AFTER])
-def test_a_create_whose_answer_was_lost_stands_and_is_read_back(store: ObjectStore, proxy: Proxy, fault: Fault) -> None:
+def test_a_create_whose_answer_was_lost_is_valid_and_is_read_back(
+    store: ObjectStore, proxy: Proxy, fault: Fault
+) -> None:
     proxy.harm(fault, "PUT")
     assert not store.put_if_absent("k", b"mine")  # "exists", and it is ours
     assert store.get("k") == b"mine"
@@ -84,7 +86,7 @@ def test_what_may_be_done_twice_is_done_until_it_is_answered(store: ObjectStore,
     assert store.get("k/1") is None
 
 
-def test_another_record_is_told_as_minio_tells_it(store: ObjectStore, proxy: Proxy) -> None:
+def test_another_record_is_recognized_as_minio_reports_it(store: ObjectStore, proxy: Proxy) -> None:
     proxy.harm(Fault.PRECONDITION, "PUT")
     assert not store.put_if_absent("k", b"mine")
     assert put_requests(proxy) == 1
@@ -96,11 +98,11 @@ def test_a_store_that_stays_ill_is_given_up_and_named(store: ObjectStore, proxy:
     proxy.harm(fault, times=ALWAYS)
     with pytest.raises(UnknownOutcomeError, match=r"record 'k' in s3://bucket-\w+/lake/journal") as caught:
         store.put_if_absent("k", b"mine")
-    says = "No answer came" if fault is Fault.DROP_REQUEST else f"kept answering {fault.value[:3]}"
-    assert says in str(caught.value)
+    expected = "No answer came" if fault is Fault.DROP_REQUEST else f"kept answering {fault.value[:3]}"
+    assert expected in str(caught.value)
     assert caught.value.retryable
     for do in (lambda: store.get("k"), lambda: list(store.list("")), lambda: store.delete("k")):
-        with pytest.raises(StoreError, match=says):
+        with pytest.raises(StoreError, match=expected):
             do()
     proxy.heal()
     assert store.get("k") is None
@@ -108,7 +110,7 @@ def test_a_store_that_stays_ill_is_given_up_and_named(store: ObjectStore, proxy:
 
 
 @pytest.mark.usefixtures("hurry")
-def test_a_record_that_stands_though_no_answer_ever_came_is_of_unknown_outcome(
+def test_a_record_that_exists_though_no_answer_ever_came_is_of_unknown_outcome(
     store: ObjectStore, proxy: Proxy
 ) -> None:
     proxy.harm(Fault.DROP_ANSWER, times=ALWAYS)
@@ -118,7 +120,7 @@ def test_a_record_that_stands_though_no_answer_ever_came_is_of_unknown_outcome(
     assert store.get("k") == b"mine"
 
 
-def test_credentials_that_expire_leave_the_outcome_unknown_and_say_what_to_renew(
+def test_credentials_that_expire_leave_the_outcome_unknown_and_are_to_be_renewed(
     store: ObjectStore, proxy: Proxy
 ) -> None:
     store.put_if_absent("k/1", b"one")
@@ -193,7 +195,7 @@ def mortal(tmp_path: Path) -> Iterator[S3Server]:
 
 
 @pytest.mark.usefixtures("hurry")
-def test_a_server_that_hangs_or_dies_is_named_and_what_it_took_stands(
+def test_a_server_that_hangs_or_dies_is_named_and_what_it_took_stays(
     mortal: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_SECONDS_TO_ANSWER", 1.0)
@@ -222,7 +224,7 @@ ALL = ("s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:DeleteObject")
 
 
 @pytest.mark.parametrize(
-    ("missing", "says"),
+    ("missing", "expected"),
     [
         ("s3:GetObject", "permission to read"),
         ("s3:PutObject", "permission to write"),
@@ -231,10 +233,10 @@ ALL = ("s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:DeleteObject")
     ],
 )
 def test_a_bucket_that_lacks_a_permission_is_refused_by_its_name(
-    versitygw: S3Server, bucket: str, missing: str, says: str
+    versitygw: S3Server, bucket: str, missing: str, expected: str
 ) -> None:
     clerk = versitygw.clerk(bucket, *(action for action in ALL if action != missing))
-    with pytest.raises(StoreError, match=rf"s3://{bucket}/journal.*{says} \(on S3 {missing}\)") as caught:
+    with pytest.raises(StoreError, match=rf"s3://{bucket}/journal.*{expected} \(on S3 {missing}\)") as caught:
         open_store(clerk.url(f"{bucket}/journal"), clerk)
     assert clerk.secret not in str(caught.value)
 
@@ -244,7 +246,7 @@ def test_a_bucket_with_just_these_permissions_will_do(versitygw: S3Server, bucke
     open_store(clerk.url(f"{bucket}/journal"), clerk).close()
 
 
-def test_places_that_are_none_are_told_apart(versitygw: S3Server, bucket: str, hurry: None) -> None:
+def test_places_that_are_none_are_distinguished(versitygw: S3Server, bucket: str, hurry: None) -> None:
     access = versitygw.access
     wrong: dict[str, tuple[str, S3Access]] = {
         "Make bucket 'no-such-bucket', or mend its name": ("no-such-bucket/j", access),
@@ -255,8 +257,8 @@ def test_places_that_are_none_are_told_apart(versitygw: S3Server, bucket: str, h
         "Invalid bucket name.*Check the connection": ("no bucket/j", access),
         "Invalid endpoint.*Check the connection": (f"{bucket}/j", access.through("nowhere:x")),
     }
-    for says, (path, given) in wrong.items():
-        with pytest.raises(StoreError, match=says):
+    for expected, (path, given) in wrong.items():
+        with pytest.raises(StoreError, match=expected):
             open_store(given.url(path), given)
 
 
@@ -292,7 +294,7 @@ class Answering(MemoryFileSystem):  # type: ignore[misc]
 
 @pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize(
-    ("error", "kind", "says"),
+    ("error", "kind", "expected"),
     [
         (OSError("Forbidden: b/bucket/o\nno storage.objects.create"), StoreError, "permission to write"),
         (HttpError({"code": 401, "message": "Invalid Credentials"}), StoreError, "permission to write"),
@@ -300,10 +302,10 @@ class Answering(MemoryFileSystem):  # type: ignore[misc]
         (HttpError({"code": 429, "message": "Too Many Requests"}), UnknownOutcomeError, "kept answering 429"),
     ],
 )
-def test_what_google_answers_is_understood(error: Exception, kind: type[StoreError], says: str) -> None:
+def test_what_google_answers_is_understood(error: Exception, kind: type[StoreError], expected: str) -> None:
     files = Answering(skip_instance_cache=True)
     files.error = error
-    with pytest.raises(StoreError, match=says) as caught:
+    with pytest.raises(StoreError, match=expected) as caught:
         ObjectStore(files, "bucket/journal").put_if_absent("k", b"")
     assert type(caught.value) is kind
     assert "\n" not in str(caught.value)

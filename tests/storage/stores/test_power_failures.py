@@ -1,4 +1,4 @@
-"""Random schedules of processes that use a journal on a disk: what they answer outlives a power failure.
+"""Random schedules of processes that use a journal on a disk: their answers outlive a power failure.
 
 The histories of `tests/protocol` have files in memory. These schedules go through the kernel's calls, at each of which a process
 may die, get an error, or be overtaken by another process or thread; and a power failure takes folders above the root, too.
@@ -126,7 +126,7 @@ class Schedule:
             os.utime(path, (1, 1))
 
     def _check(self, key: str, created: bool) -> None:
-        """Check that a record is durable. Readers rely on whoever moved the root."""
+        """Check that a record is durable. Readers rely on the process that moved the root."""
         self._hear()
         lost = self._unsynced & {str(path) for path in (self._root / key, *(self._root / key).parents)}
         if self._moved and not created:

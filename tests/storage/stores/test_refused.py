@@ -96,7 +96,7 @@ class Failing(MemoryStore):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("done", [False, True])
-def test_settling_puts_the_same_bytes_again_until_something_stands(done: bool) -> None:
+def test_settling_puts_the_same_bytes_again_until_something_is_there(done: bool) -> None:
     store = Failing(3, done=done)
     assert put_or_read(store, "k", b"mine")[0] == b"mine"
     assert store.get("k") == b"mine"
@@ -105,7 +105,7 @@ def test_settling_puts_the_same_bytes_again_until_something_stands(done: bool) -
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "expected"),
     [
         ("journal/here", "not an absolute path"),
         ("file:journal", "not an absolute path"),
@@ -123,8 +123,8 @@ def test_settling_puts_the_same_bytes_again_until_something_stands(done: bool) -
         ("sqlite://host/journal.db", "its path is relative"),
     ],
 )
-def test_what_is_no_store_is_refused_with_the_way_out(url: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says) as caught:
+def test_what_is_no_store_is_refused_with_the_way_out(url: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected) as caught:
         open_store(url)
     assert caught.value.hint
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))

@@ -1,4 +1,4 @@
-"""Many records are read, and keys listed, by obstore; whatever it can't do goes by s3fs, as if it weren't there."""
+"""Many records are read, and keys listed, by obstore; anything that it can't do goes by s3fs, as if it weren't there."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_it_is_refused_once_is_asked_by_s3fs(store: ObjectStore, s3_proxy: 
     assert not s3_proxy.seen[-1].client.startswith("object_store")
 
 
-def test_of_many_records_one_that_cant_be_read_is_named_as_s3fs_tells_it(store: ObjectStore, s3_proxy: Proxy) -> None:
+def test_of_many_records_one_that_cant_be_read_is_named_as_s3fs_reports_it(store: ObjectStore, s3_proxy: Proxy) -> None:
     s3_proxy.harm(Fault.DENIED, "GET", path=f"/{KEYS[70]}$", times=ALWAYS)
     with pytest.raises(StoreError, match=rf"{KEYS[70]}.*403 AccessDenied.*permission to read"):
         [*store.get_many(KEYS)]

@@ -134,7 +134,7 @@ def test_a_store_of_the_callers_stays_open_where_there_is_no_journal(monkeypatch
 
 
 @pytest.mark.parametrize("url", ["{}/jornal", "sqlite:///{}/jornal.db"])
-def test_a_misspelt_place_is_told_with_what_stands_beside_it(tmp_path: Path, url: str) -> None:
+def test_a_misspelt_place_is_reported_with_what_is_beside_it(tmp_path: Path, url: str) -> None:
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal.db").touch()
     (tmp_path / "other").mkdir()

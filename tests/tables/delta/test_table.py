@@ -134,8 +134,8 @@ def test_a_commit_adds_files_and_moves_the_mark(place: Place) -> None:
     assert [row["id"] for row in place.rows()] == [1, 2]
     assert table.count([(TOKEN, "u1"), (TOKEN, "u2")]) == {(TOKEN, "u1"): Count(1, 2)}
     assert table.total() == Count(1, 2)
-    told = place.foreign.history(1)[0]["gobblin"]
-    assert (told["slot"], told["token"], told["done"]) == (3, TOKEN, True)
+    recorded = place.foreign.history(1)[0]["gobblin"]
+    assert (recorded["slot"], recorded["token"], recorded["done"]) == (3, TOKEN, True)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_lost_answer_of_a_put_that_is_sent_again_is_a_commit(disk: Place, monk
 
 @pytest.mark.slow
 @pytest.mark.parametrize("act", ["append", "delete", "compact", "vacuum"])
-def test_a_foreign_commit_is_told_and_a_new_look_commits_on_it(place: Place, act: str) -> None:
+def test_a_foreign_commit_is_reported_and_a_new_look_commits_on_it(place: Place, act: str) -> None:
     table = place.made()
     first = commit(place, 1, place.staged(rows(1, 2)))
     look = table.look(OWNER)
@@ -235,7 +235,7 @@ def test_a_foreign_commit_is_told_and_a_new_look_commits_on_it(place: Place, act
 
 
 @pytest.mark.slow
-def test_a_table_that_was_set_back_does_not_stand_until_its_next_mark(place: Place) -> None:
+def test_a_table_that_was_set_back_is_not_in_its_history_until_its_next_mark(place: Place) -> None:
     table = place.made()
     commit(place, 1, place.staged(rows(1)))
     look = table.look(OWNER)
@@ -612,8 +612,8 @@ def test_rows_are_found_by_the_statistics_of_files_that_were_written_for_the_tab
     writer.close()
     commit(disk, 1, *writer.data_files)
     assert table.count([(TOKEN, "u")]) == {(TOKEN, "u"): Count(2, 2)}
-    told = Path(disk.record.location, "_delta_log/00000000000000000001.json").read_text()
-    assert '"partitionValues":{"z":"1850-01-01T00:00:00.000999Z"}' in told, "another reader's zone is another one"
+    log = Path(disk.record.location, "_delta_log/00000000000000000001.json").read_text()
+    assert '"partitionValues":{"z":"1850-01-01T00:00:00.000999Z"}' in log, "another reader's zone is another one"
     for name, (_, some) in found.items():
         for value in some:
             assert disk.foreign.to_pyarrow_table(filters=[(name, "=", value)])[name].to_pylist() == [value]

@@ -2,7 +2,7 @@
 
     KafkaSource(conn_id="kafka", topics=("clicks", "orders.*"), start=Start.EARLIEST)
 
-Each topic is a dataset, whose positions are the offsets of its partitions. Where the watermark is, only the journal says: no
+Each topic is a dataset, whose positions are the offsets of its partitions. Only the journal records where the watermark is: no
 consumer group is read. A run plans up to the end of each partition, for `read_committed` up to the first open transaction.
 
 A DAG file imports this module; Arrow and the driver are loaded when a topic is planned or read.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Isolation", "KafkaSource", "OutOfRange", "Start"]
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""What may be the name of a topic."""
+"""A valid name of a topic."""
 
 
 class Start(StrEnum):
@@ -49,12 +49,12 @@ class Start(StrEnum):
 
 
 class OutOfRange(StrEnum):
-    """What to do where the offsets to be read next aren't in the log any more, or not yet."""
+    """The response if the offsets to be read next aren't in the log any more, or not yet."""
 
     FAIL = "fail"
     """The topic isn't planned, and the error names partition and offsets."""
     EARLIEST = "earliest"
-    """Go on at the beginning of the log. What is lost is covered by a unit of its own, which names it in the journal."""
+    """Go on at the beginning of the log. Lost offsets are covered by a unit of their own, which names them in the journal."""
     LATEST = "latest"
     """Go on at the end of the log, likewise."""
 

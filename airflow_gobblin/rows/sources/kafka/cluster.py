@@ -65,8 +65,8 @@ class Cluster:
         self.conn_id = conn_id
         self.isolation = isolation
         self._events: deque[KafkaError] = deque(maxlen=_EVENTS)
-        told = {"log_level": 0, "error_cb": self._events.append}
-        self._settings = {**_settings(ParsedConnection(conn_id, connections.uri(conn_id))), **told}
+        reporting = {"log_level": 0, "error_cb": self._events.append}
+        self._settings = {**_settings(ParsedConnection(conn_id, connections.uri(conn_id))), **reporting}
         self._admin = AdminClient(self._settings)
 
     def __enter__(self) -> Self:

@@ -140,7 +140,7 @@ def _check_not_shorter(topic: Topic, state: DatasetState, ends: Offsets) -> None
                 topic.name,
                 f"partition {p} ends at offset {ends[p]}, and was read up to {position.value}: its end was lost, or the topic "
                 "was made anew",
-                f"What comes at these offsets now would never be read. Rewind the dataset to {ends[p]} in that partition, or "
+                f"New records at these offsets would never be read. Rewind the dataset to {ends[p]} in that partition, or "
                 "drop it if the topic is another one.",
             )
 
@@ -207,7 +207,7 @@ def _split_lost(
     """Return the pieces that the log doesn't have any more, and those to read.
 
     :param asked: whether they are a backfill's: nothing of these is given up.
-    :raises ConfigurationError: pieces are lost, and nobody said that they may be.
+    :raises ConfigurationError: pieces are lost, and `out_of_range` doesn't allow it.
     :raises NoSuchRangeError: likewise, in a backfill.
     """
     lost: list[Piece] = []
@@ -226,8 +226,8 @@ def _split_lost(
     if lost and asked:
         raise _no_such_range(
             topic,
-            f"its log doesn't have offsets {', '.join(map(str, lost[:5]))} any more: units are replaced whole, and what was "
-            "published of these would be lost",
+            f"its log doesn't have offsets {', '.join(map(str, lost[:5]))} any more: units are replaced whole, and the "
+            "records published of these would be lost",
             "Nothing was changed. Give a range that begins after the units that hold them.",
         )
     if lost and source.out_of_range is OutOfRange.FAIL:
@@ -325,7 +325,7 @@ def _units(
     row_bytes: float,
     kept: Mapping[str, Json],
 ) -> Iterator[WorkUnit]:
-    """Yield units that read about one file each: several partitions in one, or a part of one. What failed before is apart."""
+    """Yield units that read about one file each: several partitions in one, or a part of one. Those that failed are apart."""
     size = source.unit_bytes or request.file_bytes or _UNIT_BYTES
     total = sum(map(len, pieces))
     count = min(source.max_units, max(1, round(total * row_bytes / size)))

@@ -102,7 +102,7 @@ class KafkaReader:
         return self._unit.properties
 
     def refused(self) -> RefusedRows | None:
-        """Return the records of the batch just yielded whose values can't be decoded, as the format says."""
+        """Return the records of the batch just yielded whose values can't be decoded, according to the format."""
         return self._refused
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class KafkaReader:
     def _judged(self, messages: Iterable[Message]) -> dict[int, int]:
         """Return the ends of logs that were reached.
 
-        :raises SourceError: a message says that its partition couldn't be read.
+        :raises SourceError: a message reports that its partition couldn't be read.
         """
         ends: dict[int, int] = {}
         for message in messages:
@@ -205,7 +205,7 @@ class KafkaReader:
         yield whole.take(pa.array(kept, pa.int64()))
 
     def _judge(self, error: KafkaError, partition: int, offset: int) -> None:
-        """Raise the error of a message, unless it says that the end of a log was reached.
+        """Raise the error of a message, unless it reports that the end of a log was reached.
 
         :raises SourceError: it couldn't be read.
         """

@@ -158,15 +158,15 @@ def resolve_range(session: Session, table: SqlTable, request: RangeRequest) -> R
         raise _no_such_range(scan, "it holds no rows", "Backfill it once it has some.")
     low = _asked(scan, request.start)
     high = end if request.end is None else _asked(scan, request.end)
-    said = f"from {request.start} to {'its end' if request.end is None else request.end}"
+    described = f"from {request.start} to {'its end' if request.end is None else request.end}"
     if not low < end:
-        cause = f"{said} is outside its data, which is read up to {end.to_json()} now"
+        cause = f"{described} is outside its data, which is read up to {end.to_json()} now"
         raise _no_such_range(scan, cause, "Give an earlier range, or the table a shorter lag.")
     if not least < high:
-        cause = f"{said} is outside its data, which begins at {least.to_json()}"
+        cause = f"{described} is outside its data, which begins at {least.to_json()}"
         raise _no_such_range(scan, cause, "Give a later range.")
     if not low < high:
-        raise _no_such_range(scan, f"no whole day of its dates is {said}", "Give a range of whole days.")
+        raise _no_such_range(scan, f"no whole day of its dates is {described}", "Give a range of whole days.")
     return Range(low, min(high, end))
 
 
@@ -208,7 +208,7 @@ def _check_kept(scan: Scan, state: DatasetState, ranges: Sequence[Range], least:
             raise _no_such_range(
                 scan,
                 f"{many(unit.rows_read, 'row')} of range {part} were published, and it has {left} of them left: it begins at "
-                f"{least.to_json()} now, so what was published before would be lost",
+                f"{least.to_json()} now, so the rows published before would be lost",
                 f"Nothing was changed. Give a range from {part.high.to_json()} on.",
             )
 
@@ -315,7 +315,7 @@ def _check_axis(scan: Scan, origin: Watermark, state: DatasetState) -> None:
 
 def _check_can_split(scan: Scan, *, takes_all: bool = True) -> None:
     if takes_all and not scan.dialect.shares_snapshots:
-        cause = f"it has a `unit_width`, and what takes a table whole is one unit in {scan.dialect.name}"
+        cause = f"it has a `unit_width`, and a load that takes a table whole is one unit in {scan.dialect.name}"
         raise _refused(scan, cause, "Take it out, or make the table append-only.")
 
 

@@ -109,7 +109,7 @@ class Scan:
 
     @property
     def primary_keys(self) -> tuple[str, ...]:
-        """The columns of its primary key: as its author says, or else the catalog."""
+        """The columns of its primary key: as its author names them, or else the catalog."""
         if self.table.primary_keys:
             return self.table.primary_keys
         statement = self.dialect.primary_keys(self._namespace, self.table.table)
@@ -487,5 +487,5 @@ def unknown(session: Session, what: str, name: str, known: Sequence[str]) -> Con
 def _hint(column: str) -> str:
     return (
         f"Correct it at the source, leave such rows out by the table's `where`, "
-        f"or read column {column!r} as another type by `casts`; a cast that may round says so, as 'rounded decimal(10,2)'."
+        f"or read column {column!r} as another type by `casts`; a cast that may round is marked, as 'rounded decimal(10,2)'."
     )

@@ -64,7 +64,7 @@ class Sqlite:
             raise SnapshotGoneError("SQLite has none that connections could share")
         dbapi = importlib.import_module(self.driver)
         path = sqlite_path(uri)
-        os.stat(path)  # of a file that can't be reached, the driver says that there is no memory
+        os.stat(path)  # of a file that can't be reached, the driver reports that there is no memory
         connection = dbapi.connect(f"file:{quote(path)}?mode=ro", autocommit=True)
         try:
             with connection.cursor() as cursor:

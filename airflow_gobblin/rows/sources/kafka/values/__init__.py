@@ -62,7 +62,7 @@ class Decoder(Protocol):
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode a batch of values.
 
-        :raises SourceError: what it needs for that can't be had, such as the schema that a value was written by.
+        :raises SourceError: something that it needs for that can't be had, such as the schema that a value was written by.
         """
 
 
@@ -187,7 +187,7 @@ class AvroValues:
     """Values in Avro, whose fields are columns.
 
     With a registry, a value begins with the id of the schema that it was written by (Confluent's wire format). Each plan takes
-    the subject's newest schema, and what was written by others is resolved to it, by Avro's rules: a field that a value lacks
+    the subject's newest schema, and values written by others are resolved to it, by Avro's rules: a field that a value lacks
     has its default. Without one, all values are written by `schema`.
 
     :param schema: a schema of type record, as JSON text. With a registry, the schema that all values are resolved to, in place

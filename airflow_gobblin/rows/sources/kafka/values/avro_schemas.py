@@ -116,7 +116,7 @@ def _plain(kind: str) -> pa.DataType | None:
 
 
 def _logical(logical: str, kind: str) -> pa.DataType | None:
-    """Return the type of a logical type; one that isn't known, or is of another type than Avro says, is ignored, as Avro asks."""
+    """Return the type of a logical type; one that isn't known, or is of another type than in Avro, is ignored, as Avro asks."""
     import pyarrow as pa
 
     return {

@@ -32,7 +32,7 @@ class TextDecoder:
         self._columns = columns
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Return text; what isn't UTF-8 is bad."""
+        """Return text; a value that isn't UTF-8 is bad."""
         return decoded(values, self._columns, self._whole)
 
     def _whole(self, values: Sequence[bytes]) -> pa.RecordBatch:
@@ -46,8 +46,8 @@ class TextDecoder:
 class JsonDecoder:
     """The decoder of JSON objects, by Arrow's reader of lines.
 
-    What it reads together it must read as it would one by one. Each value begins with `{` and ends with `}`, so none continues
-    in the next one: within an object or a list, `}` can't be followed by `{`, and a text can't hold the line end between them.
+    It must read values together as it would one by one. Each value begins with `{` and ends with `}`, so none continues in the
+    next one: within an object or a list, `}` can't be followed by `{`, and a text can't hold the line end between them.
     So each gives at least one row, and as many rows as values are exactly one for each.
     """
 
@@ -60,7 +60,7 @@ class JsonDecoder:
         )
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Return the declared fields; what isn't one JSON object, or doesn't fit a type, is bad."""
+        """Return the declared fields; a value that isn't one JSON object, or doesn't fit a type, is bad."""
         return decoded(values, self._columns, self._whole)
 
     def _whole(self, values: Sequence[bytes]) -> pa.RecordBatch:

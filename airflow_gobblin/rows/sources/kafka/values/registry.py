@@ -34,7 +34,7 @@ _UNKNOWN = 404
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema as a registry keeps it. What an id names never changes.
+    """A schema as a registry keeps it. The schema that an id names never changes.
 
     :param kind: `AVRO`, `JSON` or `PROTOBUF`.
     :param references: the schemas of other subjects that it names, as the registry lists them.

@@ -10,14 +10,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["DATABASE", "FORMER", "TARGET", "Laps", "arguments", "begin", "cpu_seconds", "say"]
+__all__ = ["DATABASE", "FORMER", "TARGET", "Laps", "arguments", "begin", "cpu_seconds", "print_figures"]
 
 DATABASE = "BENCHMARK_DATABASE"
 """The variable that holds the database's URL."""
 TARGET = "BENCHMARK_TARGET"
 """The same, of the database that rows are loaded into."""
 FORMER = "former"
-"""What the contender before has made, in a contender's folder."""
+"""The files that the contender before has made, in a contender's folder."""
 _BLOCK = 8 << 20
 
 
@@ -34,7 +34,7 @@ def arguments(**defaults: str) -> argparse.Namespace:
 def begin(folder: Path, source: str = "") -> None:
     """Remove what the contender before has made, and have everything on the disk, just before the clock runs.
 
-    The source is in the page cache then: rclone drops most of what it has read from there, and whoever came after it would have
+    The source is in the page cache then: rclone drops most of what it has read from there, and the contender after it would have
     to read that from the disk.
 
     The host of a virtual machine takes back memory that has been free for a few seconds, and then gives it again page by page,
@@ -74,6 +74,6 @@ def cpu_seconds() -> float:
     return sum(sum(process.cpu_times()[:4]) for process in (own, *own.children(recursive=True)))
 
 
-def say(seconds: float, phases: Mapping[str, float], cpu: float | None = None, **facts: int) -> None:
+def print_figures(seconds: float, phases: Mapping[str, float], cpu: float | None = None, **facts: int) -> None:
     """End with the figures. :param cpu: the CPU time of the compared part, if measured."""
     print(json.dumps({"seconds": seconds, "phases": dict(phases), "facts": facts, "cpu": cpu}), flush=True)

@@ -86,21 +86,23 @@ def context() -> Any:
     return {"outlet_events": OutletEvents(), "ti": task}
 
 
-def announced(lab: Lab, told: Any) -> Announcement:
-    return announce(lab.opened(), None, "run key", told)
+def announced(lab: Lab, task_context: Any) -> Announcement:
+    return announce(lab.opened(), None, "run key", task_context)
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [json.loads(record.getMessage()) for record in caplog.records if record.name == LOGGER]
 
 
-def test_each_publish_is_told_once_and_nothing_but_publishes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_publish_is_announced_once_and_nothing_but_publishes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, LOGGER)
     lab = Lab(tmp_path, ORDERS, COUNTRIES)
     lab.run()
-    told = context()
-    announced(lab, told).succeeded(told)
-    assert sorted(told["outlet_events"].added, key=str) == [
+    task_context = context()
+    announced(lab, task_context).succeeded(task_context)
+    assert sorted(task_context["outlet_events"].added, key=str) == [
         ("gobblin://lab/countries", {"urn": "countries", "watermark": None, "slot": 1, "rows": 3, "files": 1}),
         (
             asset_uri("lab", "public.Orders"),
@@ -132,8 +134,8 @@ def test_the_structured_event_has_the_fields_that_the_docs_name(
     caplog.set_level(logging.INFO, LOGGER)
     lab = Lab(tmp_path, ORDERS)
     lab.run()
-    told = context()
-    announced(lab, told).succeeded(told)
+    task_context = context()
+    announced(lab, task_context).succeeded(task_context)
     (event,) = logged(caplog)
     (slot,) = lab.journal.history("public.Orders").slots
     page = (ROOT / "docs" / "airflow.md").read_text()
@@ -147,15 +149,15 @@ def test_the_structured_event_has_the_fields_that_the_docs_name(
 
 
 @pytest.mark.parametrize("mirrored", [True, False])
-def test_what_cannot_be_told_fails_nothing(
+def test_what_cannot_be_announced_fails_nothing(
     mirrored: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__GOBBLIN__MIRROR_WATERMARKS", str(mirrored))
     lab = Lab(tmp_path, ORDERS)
     lab.run()
-    told = context()
-    del told["ti"]  # the structured event can't be made; and no Airflow can mirror anything here
-    announced(lab, told).succeeded(told)
+    task_context = context()
+    del task_context["ti"]  # the structured event can't be made; and no Airflow can mirror anything here
+    announced(lab, task_context).succeeded(task_context)
     assert [record.message for record in caplog.records].count("a publish can't be announced") == 1 + mirrored
     assert lab.journal.history("public.Orders").slots[0].noted(NoteKind.ANNOUNCED)
 
@@ -192,9 +194,9 @@ def test_a_watermark_that_airflow_refuses_to_keep_fails_nothing(
     monkeypatch.setattr(AssetStateStoreAccessor, "set", refuse)
     lab = Lab(tmp_path, ORDERS)
     lab.run()
-    told = context()
+    task_context = context()
     with caplog.at_level(logging.INFO):
-        announced(lab, told).succeeded(told)
+        announced(lab, task_context).succeeded(task_context)
     assert sum(message in record.getMessage() for record in caplog.records) == 1
     assert "a publish can't be announced" not in caplog.text
 
@@ -271,7 +273,7 @@ def test_recoveries_and_quarantines_are_counted() -> None:
         )
 
 
-def test_the_lag_of_every_dataset_is_told_and_without_tags_the_greatest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lag_of_every_dataset_is_reported_and_without_tags_the_greatest(monkeypatch: pytest.MonkeyPatch) -> None:
     behind = {urn: TimestampWatermark(datetime.now(UTC) - timedelta(hours=n)) for n, urn in enumerate(("B", "c"), 1)}
     reports = [DatasetReport(urn, Status.FAILED, watermark=at) for urn, at in behind.items()]
     with statsd() as received:
@@ -304,7 +306,7 @@ def test_the_docs_name_every_metric() -> None:
 
 
 def traced(folder: Path, database: str, **options: Any) -> tuple[Any, Any]:
-    """What OpenLineage gets about an ingested table `orders`."""
+    """The table and the output that OpenLineage gets about an ingested table `orders`."""
     with sqlite3.connect(folder / "shop.db") as made:
         made.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY NOT NULL, item TEXT, secret TEXT)")
         made.execute("INSERT INTO orders VALUES (1, 'tea', 'x'), (2, 'rum', 'y')")
@@ -402,7 +404,7 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
         yield running
 
 
-def test_a_message_tells_what_happened_and_what_stands_still(tmp_path: Path, channel: Channel) -> None:
+def test_a_message_reports_what_happened_and_what_is_stuck(tmp_path: Path, channel: Channel) -> None:
     lab = Lab(tmp_path / "lake", store=open_store(str(tmp_path / "journal")))
     stuck(lab, ORDERS)
     failed = {"ti": context()["ti"], "exception": RuntimeError("the disk is gone")}
@@ -420,7 +422,7 @@ def test_a_message_tells_what_happened_and_what_stands_still(tmp_path: Path, cha
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "expected"),
     [
         (
             {"dag_run": {"dag_id": "shop", "dag_run_id": "r1"}, "deadline": {"id": "1"}},
@@ -432,11 +434,13 @@ def test_a_message_tells_what_happened_and_what_stands_still(tmp_path: Path, cha
         ),
     ],
 )
-def test_what_a_message_says_of_a_dag(given: Mapping[str, Any], says: str, channel: Channel, tmp_path: Path) -> None:
+def test_what_a_message_reports_of_a_dag(
+    given: Mapping[str, Any], expected: str, channel: Channel, tmp_path: Path
+) -> None:
     IngestionNotifier(ingestion="lab", journal=str(tmp_path / "nowhere"), webhook_conn_id="chat")(given)
     ((_, body),) = channel.posted
     first, second = body["text"].splitlines()
-    assert first == says
+    assert first == expected
     assert second.startswith("The state of its datasets is unknown: can't open the journal at ")
 
 
@@ -452,23 +456,23 @@ def test_no_message_shows_a_secret_that_is_known_here(
     notifier = IngestionNotifier(ingestion="lab", journal=str(tmp_path / "nowhere"), webhook_conn_id="chat")
     notifier(failed)
     ((_, body),) = channel.posted
-    said = body["text"]
-    assert "shop, run run-1: execute failed: no route to ***: tried ***, ***, https://***@host/ and gave up" in said
+    text = body["text"]
+    assert "shop, run run-1: execute failed: no route to ***: tried ***, ***, https://***@host/ and gave up" in text
     for secret in ("tr0ub4dor", "horse", "st4ple", "s3cret"):
-        assert secret not in said
+        assert secret not in text
 
 
 def test_the_button_tries_a_webhook(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Connection.get("chat").test_connection() == (True, "A message was posted.")
     channel.answers = 410
-    worked, said = Connection.get("chat").test_connection()
-    assert (worked, said) == (False, "can't post to webhook 'chat': it answered 410")
+    worked, message = Connection.get("chat").test_connection()
+    assert (worked, message) == (False, "can't post to webhook 'chat': it answered 410")
     for url in ("http://127.0.0.1:9/s3cret", "no url"):
         monkeypatch.setenv("AIRFLOW_CONN_CHAT", json.dumps({"conn_type": "gobblin_webhook", "password": url}))
-        worked, said = Connection.get("chat").test_connection()
+        worked, message = Connection.get("chat").test_connection()
         assert not worked
-        assert "chat" in said
-        assert "s3cret" not in said
+        assert "chat" in message
+        assert "s3cret" not in message
 
 
 def test_what_a_mirror_replaces_and_deletes_is_counted(tmp_path: Path) -> None:

@@ -1,0 +1,38 @@
+"""The English of docstrings and pages, as far as a pattern can hold it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.services.environment import ROOT
+
+CODE = [file for folder in ("airflow_gobblin", "dags", "spark_jobs") for file in sorted((ROOT / folder).rglob("*.py"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SUBJECT = re.compile(r"(?:^|[.;:] )(?:What|Who|Whoever) [a-z][^.?]*(?:\.|$)")
+"""A sentence whose subject is a clause of that kind. A question ends otherwise."""
+
+
+def docstrings(file: Path) -> Iterator[str]:
+    """Yield the docstrings of a module, its classes and functions, and those below constants and fields."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.Expr(ast.Constant(str(text))):
+                yield text
+
+
+def paragraphs(page: Path) -> Iterator[str]:
+    """Yield the paragraphs, items and rows of a page, without its code blocks."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    yield from re.split(r"\n\n|\n *[*-] |\n\|", text)
+
+
+def test_no_sentence_has_a_clause_with_who_or_what_as_its_subject() -> None:
+    texts = [
+        *((file, text) for file in CODE for text in docstrings(file)),
+        *((page, text) for page in PAGES for text in paragraphs(page)),
+    ]
+    found = [(file, match.group()) for file, text in texts for match in SUBJECT.finditer(" ".join(text.split()))]
+    assert not [f"{file.relative_to(ROOT)}: {sentence}" for file, sentence in found]

@@ -51,7 +51,7 @@ class GuardedConnections:
         self._kept: dict[tuple[str, str], Any] = {}
 
     def kept(self, name: tuple[str, str], make: Callable[[], T]) -> T:
-        """Return what was opened with these connections, and is kept as long as they are; it is made when it is first asked for.
+        """Return what was opened with these connections, and is kept as long as they are; it is made when first asked for.
 
         :param name: what it is, and where: there is one of each.
         """
@@ -70,7 +70,7 @@ class GuardedConnections:
     def redacting(self, operation: str, subject: str) -> Iterator[None]:
         """Remove secrets from the errors of a user's source.
 
-        :raises GobblinError: as raised; anything else becomes a `SourceError` about `subject`, also an interrupt that shows a
+        :raises GobblinError: as raised; anything else becomes a `SourceError` about `subject`, even an interrupt that shows a
             secret. Other interrupts pass: they belong to Airflow.
         """
         with self.redactor.guarding(operation, subject, SourceError):

@@ -12,12 +12,12 @@ out. Each error answers two questions that decide how a caller may react:
     │   ├── EnvironmentMismatchError  installed parts are incompatible
     │   ├── NotFoundError             there is no such journal, ingestion or dataset
     │   │   └── NeverPublishedError   … the dataset was never published
-    │   ├── NoSuchRangeError          a dataset has no such range as a backfill asks for
+    │   ├── NoSuchRangeError          a dataset lacks the range that a backfill asks for
     │   ├── OverlapError              a backfill overlaps a covered range without replacing it
     │   └── UnknownKindError          a record has a kind that isn't registered
     ├── SourceError                   the source can't be planned or read as asked
     │   ├── SourceDataError           … because of its data, which must be corrected there
-    │   └── SourceChangedError        … because a part of it isn't any more as it was planned
+    │   └── SourceChangedError        … because a part of it is no longer as it was planned
     ├── SchemaConflictError           the source's schema conflicts with the published one
     ├── CheckFailedError              a check of rows, or of a file set, failed
     ├── StoreError                    a store operation failed; nothing was written
@@ -26,19 +26,19 @@ out. Each error answers two questions that decide how a caller may react:
     ├── RecordError                   a record is unreadable, torn, or newer than this version
     ├── ClaimError                    a target belongs to another journal, ingestion or dataset
     ├── TargetError                   a target isn't the one that the journal's slots are published to
-    ├── TableError                    a table isn't as it has to be, or can't be reached
+    ├── TableError                    a table isn't as it must be, or can't be reached
     │   └── TableMovedError           … somebody else committed to it meanwhile; nothing of ours happened
     ├── DifferenceError               the difference of two trees can't be carried out as asked
     ├── StepError                     a commit step can't be carried out
     │   ├── StepConflictError         something else exists where the step publishes
     │   ├── StepFencedError           the step is shut out, since its slot is being abandoned
-    │   ├── StepDamagedError          a step is done, and lacks something that went meanwhile
+    │   ├── StepDamagedError          a step is done, but lacks something that went missing
     │   └── StepLostError             neither the staged file nor the published one exists
     ├── LostRaceError                 another run decided first
     │   └── AlreadyCoveredError       … and committed the range that this plan wanted
     ├── QuarantinedError              the dataset is skipped until it is released
     ├── PausedError                   the dataset is skipped until it is resumed
-    ├── StateGivenUpError             a stage can't be restored to a version, whose state is gone
+    ├── StateGivenUpError             a stage can't be restored to a version whose state is gone
     └── IncompleteRunError            a run ended without every dataset as the policy requires
 """
 
@@ -215,7 +215,7 @@ class NeverPublishedError(NotFoundError):
 
 
 class NoSuchRangeError(ConfigurationError):
-    """A dataset has no such range as a backfill asks for: it is outside its data, or can't be expressed in its positions."""
+    """A dataset lacks the range that a backfill asks for: it is outside its data, or can't be expressed in its positions."""
 
 
 class OverlapError(ConfigurationError):
@@ -239,7 +239,7 @@ class SourceDataError(SourceError):
 
 
 class SourceChangedError(SourceError):
-    """A part of the source isn't any more as it was planned: only a new plan helps."""
+    """A part of the source is no longer as it was planned: only a new plan helps."""
 
     retryable = False
 
@@ -281,13 +281,13 @@ class TargetError(GobblinError):
 
 
 class TableError(GobblinError):
-    """A table isn't as it has to be, or can't be reached."""
+    """A table isn't as it must be, or can't be reached."""
 
     retryable = True
 
 
 class TableMovedError(TableError):
-    """A table isn't as it was looked at: somebody committed to it, or marked it. Nothing of ours happened: look again."""
+    """A table isn't as it was when looked at: somebody committed to it, or marked it. Nothing of ours happened: look again."""
 
 
 class DifferenceError(GobblinError):
@@ -307,7 +307,7 @@ class StepConflictError(StepError):
 
 
 class StepDamagedError(StepError):
-    """A step is done, and lacks something that went while it was carried out: a person has to know."""
+    """A step is done, but lacks something that went missing while it was carried out: a person must know."""
 
     retryable = False
 
@@ -319,7 +319,7 @@ class StepLostError(StepError):
 
 
 class StepFencedError(StepError):
-    """Somebody is abandoning the slot of a step, which can't be done any more."""
+    """Somebody is abandoning the slot of a step, so the step can no longer be done."""
 
     retryable = False
 

@@ -31,17 +31,17 @@ class Ingestion:
     :param policy: the effect of a failed unit on its dataset, as a `CommitPolicy` or its name.
     :param partial_ok: whether a run succeeds if it published only a part of a dataset.
     :param max_packs: the maximum number of Spark applications in a run.
-    :param max_pack_weight: the maximum weight of a pack, in the weights of work units (bytes, by default); a heavier dataset has
-        a pack alone, and datasets that don't fit wait for the next run. `None`: everything planned fits.
-    :param batch: how much has to wait in the source before a run reads it. Less is held: the run is green, and starts no Spark.
-        Snapshots, backfills and flushes are not held.
+    :param max_pack_weight: the maximum weight of a pack, in the weights of work units (bytes, by default). A heavier dataset has
+        a pack to itself, and datasets that don't fit wait for the next run. `None`: everything planned fits.
+    :param batch: how much must be waiting in the source before a run reads it. Less is held: the run is green, and doesn't start
+        Spark. Snapshots, backfills and flushes are not held.
     :param attempts: the number of runs that fail to finish a slot before its dataset is quarantined.
     :param retention: how long replaced files are kept.
-    :param seals: whether runs seal versions for stages that read what they publish: scheduled ones the ends of their data
-        intervals; and, in a DAG without times, each run the moment when it was due.
+    :param seals: whether runs seal versions for stages that read what they publish. Scheduled runs seal the ends of their data
+        intervals; in a DAG without times, each run seals the moment when it was due.
     :param code: modules with the author's own sources, sinks, converters, checks, steps and watermarks.
     :raises ConfigurationError: the name, the policy or a number is invalid, a class is not registered with `wire.record`, or two
-        datasets have one table.
+        datasets share a table.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Ingestion:
         return Output(self.name, urn)
 
     def _check_tables(self) -> None:
-        """Check that no two datasets have one table, as far as they are known here; planning sees whose a table is."""
+        """Check that no two datasets share a table, as far as they are known here; planning sees whose a table is."""
         if not isinstance(self.sink, TableSink) or not isinstance(self.source, DeclaredSource):
             return
         seen: dict[str, str] = {}

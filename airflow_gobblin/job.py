@@ -71,7 +71,7 @@ __all__ = [
 
 
 class DatasetLike(Protocol):
-    """A dataset as every job has them. Its work knows more of it."""
+    """A dataset as every job has it. Its work knows more about it."""
 
     @property
     def urn(self) -> str:
@@ -95,10 +95,10 @@ class WorkRequest:
     :param policy: the job's policy. Content that is published whole or not at all can only be planned under `full`.
     :param covered: the committed coverage that stays: no unit may cover a part of it.
     :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold anything or not.
-    :param whole: whether each unit has to reach its end, because it replaces what is published of its range.
-    :param batch: the bounds below which waiting content isn't read yet; `None`: it is read, however little it is.
+    :param whole: whether each unit must reach its end, because it replaces what is published of its range.
+    :param batch: the bounds below which waiting content isn't read yet; `None`: it is read, however little there is.
     :param owner: the dataset as a table knows it.
-    :param table: the table that the live part of it is in; `None`: nothing is.
+    :param table: the table that the live part of it is in; `None` if nothing is.
     :param preview: whether the plan is only shown: not even a table is made.
     """
 
@@ -125,8 +125,8 @@ class WorkPlan:
     :param planned: the whole range to cover; `None` where slots cover no ranges.
     :param open_end: whether the last unit continues beyond that range to an unknown end.
     :param kept_from: the first position that the source still has.
-    :param one_snapshot: whether the units have to run in one snapshot, which `Work.hold` provides.
-    :param metadata: what the events of its slot have besides; no secrets.
+    :param one_snapshot: whether the units must run in one snapshot, which `Work.hold` provides.
+    :param metadata: what is added to the events of its slot; no secrets.
     :param checkpoint: what the version of a stage is made from.
     :param table: the table to publish to, as it was found.
     """
@@ -155,7 +155,7 @@ class Held(Protocol):
 
 
 class NothingHeld:
-    """The resources held open by a work of which no plan requires a snapshot: a `Held` with nothing in it."""
+    """The resources held open by a work whose plans require no snapshot: a `Held` with nothing in it."""
 
     def of(self, plan: Plan) -> str:
         """Return the empty name."""
@@ -183,12 +183,11 @@ class Attempt:
     :param folder: the folder of the plan's staged files, below that root.
     :param connections: access to secrets.
     :param snapshot: the name of the snapshot held for the unit's plan, from `Held.of`.
-    :param part: the part of the unit to run, of a work that runs it in parts.
-    :param share: the share of what the whole run may take at once that is the unit's: one in the number of units that may run
-        side by side.
-    :param spark: the session, of a work whose units run on the driver.
+    :param part: the part of the unit to run, for a work that runs it in parts.
+    :param share: the unit's share of what the whole run may take at once: one in the number of units that may run side by side.
+    :param spark: the session, for a work whose units run on the driver.
     :param count_cores: returns the number of Spark tasks that its cluster runs at once, which may take a small Spark job.
-    :param turn: held while a unit is read and written, and no more while that is made durable: units of one task take turns.
+    :param turn: held while a unit is read and written, but no longer while that is made durable: units of one task take turns.
     """
 
     id: str
@@ -264,14 +263,14 @@ class Work(Protocol):
         files: Files,
         connections: GuardedConnections,
     ) -> WorkPlan | HeldBatch | None:
-        """Plan the units of a dataset; `None` if there is nothing to do. Nothing is changed, but that a table is
-        made where there is none, unless the plan is only shown.
+        """Plan the units of a dataset; `None` if there is nothing to do. Nothing is changed, except that a missing
+        table is made, unless the plan is only shown.
 
         Content that waits below the bounds of a batch isn't planned.
 
         :param states: the state of every dataset of the job, by URN.
         :param files: the file system below the root that it publishes to.
-        :param connections: access to secrets. No error of the author's source shows one, nor one of its units.
+        :param connections: access to secrets. No error of the author's source, or of its units, shows one.
         :raises GobblinError: this dataset can't be planned; the others go on.
         """
 
@@ -294,7 +293,7 @@ class Work(Protocol):
         """Return the steps that publish the results of units. Nothing that is published is changed.
 
         :param published: the units, each with its result, in the order of the plan; or some of them, if they are very many.
-        :param staging: the folder of the plan's token, for what has to be there before the decision. Each call makes its own.
+        :param staging: the folder of the plan's token, for what must be there before the decision. Each call makes its own.
         :raises StepLostError: staged files are gone.
         """
 
@@ -309,7 +308,7 @@ class OutlinedWork(Protocol):
 
 @runtime_checkable
 class UploadingWork(Protocol):
-    """A work whose uploads have no name of their own: they are to the names that their files will have."""
+    """A work whose uploads have no name of their own: they go to the names that their files will have."""
 
     def uploads_to(self, plan: Plan, unit: WorkUnit) -> Iterator[str]:
         """Yield the names, below the workspace root, that the files of a unit may be uploaded to."""
@@ -341,7 +340,7 @@ class JudgedWork(Protocol):
     ) -> None:
         """Judge what would be published. Nothing is changed.
 
-        :param published: gives the units, each with its result, anew by each call.
+        :param published: returns the units, each with its result, anew on each call.
         :param files: the file system below the workspace root.
         :raises CheckFailedError: it must not be published.
         """
@@ -349,10 +348,10 @@ class JudgedWork(Protocol):
 
 @dataclass(frozen=True)
 class Restore:
-    """The units that a stage has to take back, because something that it was made from was.
+    """The units that a stage must take back, because something it was made from was taken back.
 
-    :param units: the units of its oldest version with a parent that is gone, and of all after it.
-    :param looked: how far it was looked, by upstream.
+    :param units: the units of its oldest version with a parent that is gone, and of all versions after it.
+    :param looked: how far it looked, by upstream.
     :param why: a sentence.
     """
 
@@ -365,7 +364,7 @@ class Restore:
 class GivenUpState:
     """State of a stage's oldest versions that nothing needs any more.
 
-    :param units: the units that are it.
+    :param units: the units that make it up.
     :param floor: the slot of the oldest version that keeps its state.
     :param why: a sentence.
     """
@@ -380,7 +379,7 @@ class TabledWork(Protocol):
     """A work that may publish to tables."""
 
     def table_of(self, dataset: DatasetLike) -> TableRecord | None:
-        """Return the table of a dataset; `None`: it is published as files."""
+        """Return the table of a dataset; `None` if it is published as files."""
 
 
 @runtime_checkable
@@ -388,7 +387,7 @@ class DerivedWork(Protocol):
     """A work that makes versions from what other jobs publish, which these may take back."""
 
     def to_restore(self, state: DatasetState, connections: GuardedConnections) -> Restore | None:
-        """Return what has to be taken back before anything is planned, if anything has.
+        """Return what must be taken back before anything is planned, if anything must.
 
         :raises StateGivenUpError: it can't go back that far.
         :raises GobblinError: an upstream can't be read.
@@ -397,7 +396,7 @@ class DerivedWork(Protocol):
     def look(self, plan: Plan, state: DatasetState, connections: GuardedConnections) -> Mapping[str, int]:
         """Look for retired parents of a planned version, and of all live ones, just before it is decided.
 
-        :return: how far it was looked, by upstream.
+        :return: how far it looked, by upstream.
         :raises LostRaceError: one is retired.
         :raises GobblinError: an upstream can't be read.
         """
@@ -408,7 +407,7 @@ class StatefulWork(Protocol):
     """A work that keeps state from version to version, of the newest versions only."""
 
     def to_give_up(self, state: DatasetState) -> GivenUpState | None:
-        """Return the state that nothing needs any more, if there is any."""
+        """Return the state that nothing needs any more, if any."""
 
 
 @runtime_checkable
@@ -416,7 +415,7 @@ class StageWork(Protocol):
     """A work of a stage, whose journal keeps for people what it reads."""
 
     def keep_inputs(self, store: Store, at: datetime, run: str) -> None:
-        """Keep on record what it reads, unless that is as it was.
+        """Keep on record what it reads, unless that is unchanged.
 
         :param store: its journal's.
         :param run: the DAG run that plans it.
@@ -428,14 +427,14 @@ class StageWork(Protocol):
 class SplitWork(Protocol):
     """A work that can run a large unit in parts, each in a Spark task of its own.
 
-    A driver opens a place for the parts of a unit, has each part run, and once all are done, has them joined, in a task too; at
-    the end it closes the place. The results of parts are kept: if the unit fails, the next driver runs only those that aren't
-    valid. All of these may be called again by late and repeated tasks: none of them changes what another one made, as the content
+    A driver opens a place for the parts of a unit and has each part run. Once all are done, it has them joined, in a task too,
+    and at the end it closes the place. The results of parts are kept: if the unit fails, the next driver runs only those that
+    aren't valid. Late and repeated tasks may call all of these again: none of them changes what another one made, as the content
     of a part is the same each time, or has a name of its own.
     """
 
     def parts(self, unit: WorkUnit, plan: Plan) -> int:
-        """Return the number of parts of a unit; 1: it is run as a whole."""
+        """Return the number of parts of a unit; 1 if it is run as a whole."""
 
     def finished_parts(
         self, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]
@@ -449,7 +448,7 @@ class SplitWork(Protocol):
     def open_parts(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> str:
         """Open a new place for the parts of a unit, on the driver.
 
-        :return: what names it to the tasks.
+        :return: its name for the tasks.
         """
 
     def join(self, unit: WorkUnit, plan: Plan, attempt: Attempt, place: str, parts: Sequence[UnitResult]) -> UnitResult:
@@ -470,14 +469,14 @@ class SplitWork(Protocol):
         """Remove what isn't needed any more, on the driver.
 
         :param place: the place of the parts; empty if none was opened.
-        :param parts: the results of the parts, also of those that failed.
+        :param parts: the results of the parts, including those that failed.
         :param result: the unit's, which counts. Files that it names stay; if it failed, so do the parts, for the next driver.
         """
 
 
 @runtime_checkable
 class ReusingWork(Protocol):
-    """A work whose units can take files that a failed try of them finished, or an earlier plan that is given up."""
+    """A work whose units can take files finished by a failed try of theirs, or by an earlier plan that is given up."""
 
     def reuses(self, plan: Plan, earlier: Plan) -> bool:
         """Return whether a plan may go on with an earlier one, or take its files: these were made in the same way."""
@@ -489,7 +488,7 @@ class ReusingWork(Protocol):
         """
 
     def guids(self, plan: Plan, unit: WorkUnit) -> Mapping[str, bytes]:
-        """Return what shows whether another file is the same, for each one that a unit may take, by its path in the dataset."""
+        """Return, for each file that a unit may take, by its path in the dataset, what shows whether another file is the same."""
 
 
 @runtime_checkable
@@ -527,7 +526,7 @@ class DriverWork(Protocol):
         """Whether it does."""
 
     def driver_settings(self, connections: Connections) -> Mapping[str, str]:
-        """Return the settings that Spark has to begin with for these steps, without secrets.
+        """Return the settings that Spark must be started with for these steps, without secrets.
 
         :raises ConfigurationError: a connection is missing, or isn't fit for it.
         """
@@ -552,7 +551,7 @@ class LimitedJob(Protocol):
 
     @property
     def run_limits(self) -> RunLimits:
-        """How much one run takes at the most."""
+        """How much one run takes at most."""
 
 
 @runtime_checkable
@@ -561,7 +560,7 @@ class BatchedJob(Protocol):
 
     @property
     def batch(self) -> Batch | None:
-        """How much has to wait in the source before it is read; `None`: anything is enough."""
+        """How much must wait in the source before it is read; `None`: anything is enough."""
 
 
 @runtime_checkable

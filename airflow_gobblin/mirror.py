@@ -24,7 +24,7 @@ from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, Co
 from airflow_gobblin.storage.locations import HDFS_SCHEMES, OBJECT_SCHEMES, local_path, path_below, remote_location
 
 _TARGETS = (*OBJECT_SCHEMES, *HDFS_SCHEMES)
-"""The schemes, besides a disk's, of what a mirror can write to. It can read all."""
+"""The schemes that a mirror can write to, besides a disk's. It can read from all."""
 
 
 @dataclass(frozen=True)
@@ -40,38 +40,38 @@ class Mirror:
         Airflow connection to PostgreSQL.
     :param datasets: finds the datasets of the source; by default the whole tree is one. A file set is published whole or not at
         all, whatever becomes of the others.
-    :param include: patterns as rclone's, of which a file has to match one; `**/*.jpg`.
+    :param include: patterns as in rclone, one of which a file must match; `**/*.jpg`.
     :param exclude: patterns of files and folders that are left out.
-    :param filter_file: the path of a file of rules as rclone's, tried after those two.
+    :param filter_file: the path of a file of rules as in rclone, tried after those two.
     :param compare: when a file of the target counts as unchanged.
     :param existing: the treatment of a target's file that differs from the source's.
     :param delete: delete from the target what the source no longer has; `None`: nothing is deleted.
     :param keep: what a copy keeps of its file: times, permission, owner, group.
     :param links: the treatment of symbolic links.
-    :param empty_folders: whether folders without files are copied, too.
-    :param workspace: the root of its own files, which are in `_gobblin/`: the target, or a folder above it in the same file
-        system or bucket. By default the target.
+    :param empty_folders: whether folders without files are also copied.
+    :param workspace: the root of the mirror's own files, which are in `_gobblin/`: the target (the default), or a folder above
+        it in the same file system or bucket.
     :param checksums: whether the SHA-256 of each file is taken when it is copied.
-    :param bandwidth: the most bytes a second that a run reads, in planning and, shared evenly, in the tasks that may run at once.
-        `None`: no limit. Copies that a store makes by itself aren't counted.
-    :param split_above: files of more bytes, at least 16 MiB, are copied in equal parts of at most that size, each by a Spark task
-        of its own, and joined in staging. `None`: each file is copied by one task.
-    :param convert: what becomes of the files on the way, one after another: `(Gunzip(), Zstd())`. A converted file has the time
-        of its source.
+    :param bandwidth: the most bytes per second that a run reads, in planning and in the tasks that may run at once, which share
+        it evenly. `None`: no limit. Copies that a store makes by itself aren't counted.
+    :param split_above: files with more bytes than this, at least 16 MiB, are copied in equal parts of at most that size, each by
+        its own Spark task, and joined in staging. `None`: each file is copied by one task.
+    :param convert: the converters that files go through on the way, one after another: `(Gunzip(), Zstd())`. A converted file
+        has the time of its source.
     :param unpack: unpack archives, each into a folder with its name, after the converters; `None`: they are copied as they are.
-    :param checks: what a file set has to fulfil to be published: `(AtLeastFiles(100),)`.
-    :param backup: the folder where replaced and deleted files are kept, as `<token of the plan>/<path in the target>`: below
-        the workspace and apart from both trees; or `_gobblin/backup` in the workspace.
+    :param checks: the checks that a file set must pass to be published: `(AtLeastFiles(100),)`.
+    :param backup: the folder where replaced and deleted files are kept, as `<token of the plan>/<path in the target>`. It is
+        below the workspace and apart from both trees, or it is `_gobblin/backup` in the workspace.
     :param register: registers what is published, such as `HiveTable("lake", "{dataset}", columns=("id bigint",))`.
-    :param place: where a file set lies below the target, as a template: `archive/{folder}`. Its parts are `{folder}`, the folder
-        that the finder gives it, `{dataset}`, the URN of its dataset, `{set}`, its name in that, and `{name}`, the last part of
-        its folder in the source. By default it is `{folder}`.
-    :param first: patterns of the folders of file sets that have room first in a run with limits, in this order.
+    :param place: where a file set lies below the target, as a template: `archive/{folder}`. Its parts are `{folder}` (the folder
+        that the finder gives it), `{dataset}` (the URN of its dataset), `{set}` (its name in the dataset) and `{name}` (the last
+        part of its folder in the source). By default it is `{folder}`.
+    :param first: patterns of folders whose file sets get room first in a run with limits, in this order.
     :param limits: how much one run takes; the next one takes the rest.
-    :param file_events: whether an event is logged for each file that is copied, replaced or deleted, besides those of file sets.
+    :param file_events: whether an event is logged for each file that is copied, replaced or deleted, besides those for file sets.
     :param max_packs: the maximum number of Spark applications in a run.
-    :param max_pack_weight: the maximum weight of a pack, in bytes, 64 KiB added for each file; a heavier file set has a pack
-        alone, and those that don't fit wait for the next run. `None`: everything planned fits.
+    :param max_pack_weight: the maximum weight of a pack, in bytes, with 64 KiB added for each file. A heavier file set has a pack
+        to itself, and those that don't fit wait for the next run. `None`: everything planned fits.
     :param attempts: the number of runs that fail to finish a slot before its file set is quarantined.
     :param code: modules with the author's own finders, converters, checks and registrations.
     :raises ConfigurationError: the name, a location, an option or a number is invalid, or one tree lies in the other.
@@ -142,7 +142,7 @@ class Mirror:
             raise self._refused(f"split_above={self.split_above!r}", cause, "Give bytes, such as 1 << 30.")
 
     def _take_option(self, name: str, kind: type[Compare | Existing | Links]) -> None:
-        """Take an option by its name, too."""
+        """Accept an option by its name, too."""
         try:
             object.__setattr__(self, name, kind(getattr(self, name)))
         except ValueError as error:
@@ -194,7 +194,7 @@ class Mirror:
             raise self._refused(f"source {self.source!r}", f"it lies in the target {self.target!r}", apart)
 
     def _check_backup(self, backup: str) -> None:
-        """Make sure that files can be renamed into the backup folder, and that neither tree has it."""
+        """Make sure that files can be renamed into the backup folder, and that it is in neither tree."""
         subject, below = f"backup {backup!r}", path_below(self._root, backup)
         hint = f"Give '_gobblin/backup' in the workspace {self._root!r}, or a folder below it and beside the target."
         if remote_location(self._root) is not None:
@@ -230,7 +230,7 @@ class Mirror:
 
     @property
     def run_limits(self) -> RunLimits:
-        """How much one run takes at the most."""
+        """How much one run takes at most."""
         return self.limits
 
     @property

@@ -29,8 +29,8 @@ def bound_jobs(
     :param pipeline: its name, for errors.
     :param journal: the journal of its stages.
     :param code: the modules with their functions.
-    :raises ConfigurationError: two have one name, or one target or nested ones, one reads what no job publishes, they read each
-        other, or a stage has a dataset by two inputs, and by one of them only optionally.
+    :raises ConfigurationError: two jobs share a name, or have the same target or nested ones, one reads what no job publishes,
+        they read each other, or a stage has a dataset through two inputs, at least one of them optional.
     """
     _check_apart(pipeline, jobs)
     by_name = {job.name: job for job in jobs}
@@ -59,7 +59,9 @@ def bound_jobs(
 
 
 def check_one_source(pipeline: str, jobs: Sequence[Ingestion | StageJob]) -> None:
-    """Check that each stage waits for one ingestion only, directly or by other stages: those without a schedule share no version.
+    """Check that each stage waits for one ingestion only, directly or through other stages.
+
+    Ingestions without a schedule share no version.
 
     :raises ConfigurationError: a stage waits for several.
     """
@@ -93,10 +95,10 @@ def _input(output: Output, bound: Mapping[str, Ingestion | StageJob], reach: Map
 def _sources(
     pipeline: str, stage: str, inputs: Sequence[Input], sources: Mapping[str, frozenset[str]]
 ) -> frozenset[str]:
-    """Return the sources' datasets that a stage is made from, also by optional inputs only.
+    """Return the sources' datasets that a stage is made from, including those that come by optional inputs only.
 
     :param sources: those of the stages that it reads.
-    :raises ConfigurationError: it has one by two inputs, and by one of them only optionally. Their versions can't be compared.
+    :raises ConfigurationError: it has one through two inputs, at least one of them optional. Their versions can't be compared.
     """
     found = [(one, sources.get(one.ingestion, one.upstream.reach)) for one in inputs]
     for (one, through), (other, also) in combinations(found, 2):
@@ -176,7 +178,7 @@ def check_published(pipeline: str, stage: str, output: Output, jobs: Mapping[str
 
 
 def _check_reads_files(pipeline: str, stage: Stage, jobs: Mapping[str, Ingestion | Stage]) -> None:
-    """Check that a stage reads files: the journal doesn't know those of tables.
+    """Check that a stage reads files, not tables, whose files the journal doesn't know.
 
     :raises ConfigurationError: rows that it reads are in a table.
     """

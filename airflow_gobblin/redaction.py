@@ -105,7 +105,7 @@ class Redactor:
     def shows_secret(self, error: BaseException) -> bool:
         """Return whether an error shows a secret wherever it may be printed: in itself, its notes, or the errors that led to it.
 
-        For an interrupt only messages count: it must remain one, even if its class or a frame is named like a password.
+        For an interrupt, only messages count: it must remain one, even if its class or a frame is named like a password.
         """
         printed = (
             "".join(traceback.TracebackException.from_exception(error).format())
@@ -170,7 +170,7 @@ class Redactor:
 class RedactingStream(io.TextIOBase):
     """Standard output or error of a process that has secrets: all output passes a redactor, line by line.
 
-    This includes output of libraries, other threads and Python itself, also to `buffer`, but not of native code. Lines of several
+    This includes output of libraries, other threads and Python itself, even to `buffer`, but not of native code. Lines of several
     threads don't interleave, and a line that may be wrapped waits for the next one.
     """
 
@@ -311,7 +311,7 @@ _SHOWN = re.compile(
 )
 """Settings whose values are shown, since errors mention them. The values of all other settings count as secret."""
 _USER = re.compile(r"(?<=://)[^/\s@:]*:[^/\s@]*@|(?:(?<=http://)|(?<=https://))(?!connection@)[^/\s@]*@")
-"""User and password in a URL, and a user of HTTP, which may be a token; not the word that hints have in the place of an id."""
+"""User and password in a URL, and a user of HTTP, which may be a token; not the word that hints have in place of an id."""
 _WITH_PASSWORD = re.compile(r"://[^/?#@\s:]*:(?!\d*(?:[/?#]|$))")
 _HOST = r"(?:\[[^\]]*\]|[^:,\[]*)(?::\d*)?"
 _HOSTS = re.compile(f"{_HOST}(?:,{_HOST})*")
@@ -406,10 +406,10 @@ def _in_setting(name: str, value: Any) -> Iterator[str]:
 
 
 def _within(name: str, text: str) -> Iterator[str]:
-    """Yield the secrets that a setting has beside other things, and that clients take out: they show them alone."""
+    """Yield the secrets that a setting has among other things, and that clients take out and show alone."""
     if _USER.search(text):
         yield from secrets_of(text)
-    elif is_sensitive(name):  # an id and its secret, as of a catalog
+    elif is_sensitive(name):  # an id and its secret, as for a catalog
         yield text.partition(":")[2]
     yield from (word.strip("'\"") for inner, word in _PAIR.findall(text) if is_sensitive(inner))
     yield from _SCHEME_OF_HEADER.findall(text)

@@ -27,22 +27,22 @@ __all__ = ["Stage", "StageJob"]
 class Stage:
     """A step of a pipeline: it makes rows from what other jobs publish, a version at a time.
 
-    Each version is made once, from exactly what its inputs published for it; if any of that is taken back, so is the version and
-    all after it, and they are made again.
+    Each version is made once, from exactly what its inputs published for it. If any of that is taken back, so are the version
+    and all after it, and they are made again.
 
     :param name: the name of its journal, of its only dataset and of that dataset's folder: permanent.
     :param function: what makes the rows: `Frame("acme.join")`, a PySpark function, or `Sql("select … from {flights}")`.
-    :param reads: its inputs, by the names that the function knows: `raw["flights"]`, a dataset of an ingestion, or a stage. Of
-        each it is given what is new in the version, or everything up to it: `Whole(raw["planes"])`. Several in a tuple, with the
-        same columns, are one input with the rows of all.
-    :param writes: the sink, with a target root of its own. One of tables, which only adds, has a workspace of its own, where
-        other channels than the rows are files.
-    :param state: what its function keeps from version to version: it is given that as a parameter `state`, and returns
+    :param reads: its inputs, by the names that the function knows: `raw["flights"]`, a dataset of an ingestion, or a stage. From
+        each it gets what is new in the version, or everything up to it: `Whole(raw["planes"])`. Several in a tuple, with the same
+        columns, are one input with the rows of all.
+    :param writes: the sink, with a target root of its own. A sink of tables, which only adds, has a workspace of its own, where
+        channels other than the rows are files.
+    :param state: what its function keeps from version to version. The function is given it as a parameter `state`, and returns
         `Out(rows=…, state=…)`.
-    :param channels: the names of what its function gives beside its rows, `Out(rows=…, refused=…)`: outputs of their own, which
-        other stages read as `stage["refused"]`, made by the same evaluation and published by the same decision.
+    :param channels: the names of what its function gives besides its rows, `Out(rows=…, refused=…)`. They are outputs of their
+        own, which other stages read as `stage["refused"]`, made by the same evaluation and published by the same decision.
     :param attempts: the number of runs that fail to finish a slot before the stage is quarantined.
-    :param retention: how long files are kept that were taken back.
+    :param retention: how long files that were taken back are kept.
     :raises ConfigurationError: the name is not valid, it has no inputs, or the function doesn't fit them.
     """
 
@@ -68,7 +68,7 @@ class Stage:
 
     @property
     def inputs(self) -> Mapping[str, tuple[Output, ...]]:
-        """Its inputs, by the names that the function knows; several are one, together."""
+        """Its inputs, by the names that the function knows; several may form one together."""
         return {name: tuple(one.output for one in _each(read)) for name, read in self.reads.items()}
 
     @property
@@ -138,7 +138,7 @@ def _each(read: Readable | tuple[Readable, ...]) -> tuple[Readable, ...]:
 
 @dataclass(frozen=True)
 class StageJob:
-    """A stage as a job of its pipeline, which records where its inputs' journals are, and its own.
+    """A stage as a job of its pipeline, which records where its own journal and those of its inputs are.
 
     :raises ConfigurationError: a number is too small.
     """

@@ -15,7 +15,7 @@ STRONG_WIND = 20.0
 
 @frame("flights.with_weather")
 def with_weather(flights: DataFrame, weather: DataFrame) -> Out:
-    """Return flights, each with the weather of its hour where it left; some hours have none. Those without a time of departure
+    """Return flights, each with the weather of its hour at its origin; some hours have none. Those without a time of departure
     were cancelled.
     """
     seen = weather.select("origin", "time_hour", "temp", "wind_speed", "precip", "visib")

@@ -1,6 +1,6 @@
 """Ingest flights and weather of New York City, join them, and sum up delays month to date: three jobs, each with its own DAG.
 
-The join has two outputs: flights that left, with their weather; and as a channel those that were cancelled. The sums are of both.
+The join has two outputs: flights that left, with their weather, and those that were cancelled, as a channel. The sums cover both.
 
 A stage makes each version of its rows once, from what the jobs before have published for it, and follows when any of that is
 taken back.

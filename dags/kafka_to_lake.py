@@ -7,7 +7,7 @@ It needs two connections, `kafka_default` (Kafka) and `spark_default` (Spark), f
     AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2]"}'
 
 Files and journal are written below `KAFKA_LAKE`, by default the folder `kafka` in Airflow's home. `KAFKA_FILE_MIB` is the size of
-a file. `KAFKA_SCHEDULE` is when runs start; if it is empty, by hand only.
+a file. `KAFKA_SCHEDULE` is when runs start; if it is empty, they start by hand only.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Ingest a shop's orders and payments into Iceberg tables by day, and its customers, of each of whom the newest version stays.
+"""Ingest a shop's orders and payments into Iceberg tables by day, and its customers, keeping the newest version of each.
 
 It needs three connections: `shop_db` (Postgres or Sqlite), `lake_catalog` (Iceberg, Postgres or Sqlite) and `spark_default`
 (Spark), for example from the environment:

@@ -221,7 +221,7 @@ class Administration:
     def pause(self, urn: str, reason: str) -> Slot:
         """Pause a dataset: nothing new is planned or decided until it is resumed. A pending slot is still finished.
 
-        The pause takes the next slot, also after a pending one: a run that is deciding just then finds its slot taken.
+        The pause takes the next slot, even after a pending one: a run that is deciding just then finds its slot taken.
 
         :return: that slot.
         :raises ConfigurationError: it is paused already.
@@ -589,7 +589,7 @@ class Administration:
         return slot
 
     def _give_up_what_is_lost(self, history: History) -> bool:
-        """Note, for a target that has lost its files, that nothing is left to clean up; clean-up would wait for them for ever.
+        """Note, for a target that has lost its files, that nothing is left to clean up; clean-up would wait for them forever.
 
         :return: whether it is lost.
         """
@@ -663,7 +663,7 @@ class Administration:
         # gone can't be released again, and the journal would never record it.
         slot = self._note_release(claim, reason)
         released = ReleasedClaim(self._claims.release(folder, self._actor, reason, claim), slot)
-        # A decision checks the claim after it is made, and a release checks the slots: so one of them sees the other.
+        # A decision checks the claim after it is made, and a release checks the slots, so one of them sees the other.
         if (pending := self._pending_below(claim)) is not None:
             journal = Journal(self.journal.store, claim.ingestion, claim.journal)
             self._claims.check(journal, claim.urn, folder, journal.history(claim.urn))
@@ -681,7 +681,7 @@ class Administration:
             return None
         try:
             return Journal(self.journal.store, claim.ingestion, claim.journal).history(claim.urn).pending
-        except RecordError:  # lost as it is here, it may go on elsewhere
+        except RecordError:  # though lost here, it may go on elsewhere
             return None
 
     def _note_release(self, claim: Claim, reason: str) -> int | None:
@@ -689,7 +689,7 @@ class Administration:
             return None
         try:
             slot = self.journal.history(claim.urn).state.head
-        except RecordError:  # lost as it is here, it may go on elsewhere
+        except RecordError:  # though lost here, it may go on elsewhere
             return None
         note = Note(NoteKind.CLAIM_RELEASED, "", now(), reason, actor=self._actor)
         self.journal.put_note(claim.urn, slot, note)
@@ -742,7 +742,7 @@ class Administration:
         return tuple(folder for folder, claim in self._claims.valid().items() if claim.owner == owner)
 
     def finished(self, urn: str, *, new: bool = False, lost: bool = False) -> History:
-        """Return the history of a dataset of which nothing is pending.
+        """Return the history of a dataset that has nothing pending.
 
         :param new: it may have none.
         :param lost: its target may have lost its files.

@@ -35,7 +35,7 @@ _TIMES = {
     10: ("%Y%m%d%H", timedelta(hours=1)),
     8: ("%Y%m%d", timedelta(days=1)),
 }
-"""Gobblin's formats of a time as a number, by the number of digits, with the distance between two neighbouring times."""
+"""Gobblin's formats of a time as a number, by the number of digits, with the distance between two neighboring times."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def read_document(document: Json, *, kind: str | None = None, last_read: bool = 
     :param kind: the kind of Gobblin's watermarks: `timestamp` if they are times written as numbers (20260131120000, in UTC);
         otherwise they are integers, or lists of them.
     :param last_read: watermarks without a kind are the last positions that were read, not the next ones to read.
-    :raises GobblinError: it is no such document, or contradicts itself.
+    :raises GobblinError: it isn't one, or contradicts itself.
     """
     if not isinstance(document, dict) or not ({"datasets", "task states"} & document.keys()):
         raise _no_document("it has no list of datasets")

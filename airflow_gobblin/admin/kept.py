@@ -1,4 +1,4 @@
-"""The part of a dataset's folder that a mirror keeps, because it could not be put back: for people, who alone take it away."""
+"""The part of a dataset's folder that a mirror keeps because it could not be put back, for people: only they take it away."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from airflow_gobblin.steps.trash import KEPT, kept_files
 from airflow_gobblin.storage.files.base import Files
 
 _MOST = 10_000
-"""The number of kept files, of all datasets together, that are looked at."""
+"""The most kept files that are looked at, of all datasets together."""
 _SHOWN = 100
 
 
 @dataclass(frozen=True)
 class KeptFile:
-    """A file that is kept.
+    """A kept file.
 
     :param path: below the target root.
     :param place: where it was taken from, likewise.
@@ -29,11 +29,11 @@ class KeptFile:
 
 @dataclass(frozen=True)
 class KeptFiles:
-    """The files that are kept of a dataset.
+    """The kept files of a dataset.
 
     :param folder: where the files of all datasets are.
     :param first: some of them.
-    :param whole: whether all were counted: there may be too many for a look.
+    :param whole: whether all were counted: there may be too many to look at.
     """
 
     folder: str
@@ -44,7 +44,7 @@ class KeptFiles:
 
 
 def list_kept(files: Files, history: History) -> KeptFiles:
-    """Count the files that are kept of a dataset. Objects aren't.
+    """Count the kept files of a dataset. Objects aren't kept.
 
     :raises OSError: they can't be listed.
     """

@@ -47,7 +47,7 @@ def not_kept(history: History, retired: Iterable[UnitRef]) -> tuple[Range, ...]:
 
 
 def _has_lost(part: Range, then: Watermark | None, now: Watermark) -> bool:
-    """Return whether a source whose rows began at `then` when it supplied a range, and begin at `now`, lacks some of it.
+    """Return whether a source lacks some of a range, if its rows began at `then` when it supplied it, and begin at `now`.
 
     If `then` isn't known, only a range that ends before `now` is known to lack some.
     """

@@ -1,4 +1,4 @@
-"""Datasets in tables: the knowledge of their journal is compared with what their table has."""
+"""Datasets in tables: their journal's records are compared with what their table has."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class _Known:
             yield table_of(self.target.table).open(self.connections, self.files)
 
     def counts(self, table: OpenTable) -> dict[UnitRef, Count | None]:
-        """Return what the table has of each unit; `None`: nothing there is known to be of it."""
+        """Return what the table has of each unit; `None` if nothing there is known to be of it."""
         names = {ref: (self.history.token(ref.slot), ref.unit) for ref in self.units if ref.slot not in self.merged}
         found = table.count(names.values())
         return {ref: found.get(name) for ref, name in names.items()}

@@ -153,7 +153,7 @@ class DatasetView:
     :param holes: the number of open ranges below the highest covered position.
     :param failure: for a dataset that was never published, why the last failed run failed.
     :param error: why it can't be read; all else is empty then.
-    :param of_files: whether it is a mirror's file set, of which the journal keeps what each slot did and not what is there.
+    :param of_files: whether it is a mirror's file set, for which the journal keeps what each slot did, not what is there.
     :param table: the table that its rows are in, if they are in one.
     """
 
@@ -520,7 +520,7 @@ def parse_position(text: str, kind: str | Watermark) -> Watermark:
 
 
 def _parsed_position(text: str) -> Any:
-    """Return what the JSON of a position holds; the text itself, if it is no JSON."""
+    """Return what the JSON of a position holds; the text itself, if it isn't JSON."""
     try:
         return parse_json(text)
     except (json.JSONDecodeError, RecursionError):
@@ -578,7 +578,7 @@ def _pending_steps(
 
 
 def _last(decision: Decision) -> Iterator[StepView]:
-    """Yield the last step, to do: once it is done, the slot isn't pending."""
+    """Yield the last step, as still to do: once it is done, the slot isn't pending."""
     if decision.hand_over is not None:
         to = decision.hand_over.watermark
         position = "" if to is None else json.dumps(encode(to)["value"])
@@ -602,7 +602,7 @@ def _step_view(step: CommitStep, context: StepContext, tables: bool) -> StepView
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A pack of a mirror's run that hasn't ended, as far as its copies have come.
+    """A pack of a mirror's run that hasn't ended, and how far its copies have come.
 
     :param label: of the pack.
     """
@@ -641,7 +641,7 @@ def held(journal: Journal, files: Files) -> HeldDatasets | None:
 def verify(
     journal: Journal, files: Files, urn: str, *, content: bool = True, connections: Connections | None = None
 ) -> Iterator[FileCheck]:
-    """Compare every published file of a dataset with its record in the journal: its existence, size and content. Of a dataset in
+    """Compare every published file of a dataset with its record in the journal: its existence, size and content. For a dataset in
     a table, each unit's files and rows there are counted.
 
     :param files: the files below a target root. Files that are published to another one are looked up there.
@@ -823,7 +823,7 @@ def _audit_rows(found: Findings, journal: Journal, history: History) -> Iterator
     """Check that each slot published as many rows as it read, except rows dropped or added on purpose."""
     for slot in history.slots:
         if not slot.done or slot.decision.action is not Action.COMMIT or slot.holds is Holds.VERSIONS:
-            continue  # a stage's function makes of its rows what it likes
+            continue  # a stage's function does what it likes with its rows
         number, units = slot.decision.slot, [*_published_units(slot.decision)]
         read, dropped, dead = (sum(getattr(u, name) for u in units) for name in _COUNTS)
         text = f"{many(read, 'row')} read, {slot.rows:,} published and {dropped:,} dropped"
@@ -838,7 +838,7 @@ def _audit_rows(found: Findings, journal: Journal, history: History) -> Iterator
 
 
 def _audit_rows_of_files(found: Findings, journal: Journal, history: History) -> Iterator[AuditFinding]:
-    """Check that the files of the published units hold as many rows as the units wrote, but for those in a table."""
+    """Check that the files of the published units hold as many rows as the units wrote, except for those in a table."""
     in_files: Counter[tuple[int, str]] = Counter()
     for decision, file in journal.files(history, history.state.live):
         in_files[decision.slot, "dead letter" if file.holds_dead_letters else "row"] += file.rows

@@ -153,7 +153,7 @@ def _plan_row(job: Job, prospect: Prospect, one: DatasetProspect, *, of_files: b
     """Return the row of a dataset.
 
     :param of_files: whether any job of the table is a mirror: rows have what its units would do.
-    :param acts: also one by one, as many as are kept.
+    :param acts: whether rows also list these acts, as many as are kept.
     """
     row = {
         "ingestion": job.name,

@@ -107,7 +107,7 @@ def pending(args: Namespace) -> None:
 
 
 def _held(journal: Journal, where: Registered) -> dict[str, str]:
-    """Return what waits for the datasets that are held, by URN, where the ingestion's target is known and can be read."""
+    """Return what waits for held datasets, by URN, where the ingestion's target is known and can be read."""
     if not where.target:
         return {}
     try:
@@ -301,7 +301,7 @@ def release_claim(args: Namespace) -> None:
 
 @command
 def take_over(args: Namespace) -> None:
-    """Make the table of a dataset its own, whosever it is."""
+    """Make the table of a dataset its own, whoever owns it."""
     table = _table(_where(args), args.urn)
     admin, _ = administration(args, new=True)
     change = admin.would_take_over(args.urn, table)

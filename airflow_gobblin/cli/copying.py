@@ -116,7 +116,7 @@ def _mirror(args: Namespace) -> Mirror:
 
 
 def _converter(given: str) -> FileConverter:
-    """Return the converter of a name, which may have a level behind it: `zstd:19`.
+    """Return the converter of a name, which a level may follow: `zstd:19`.
 
     :raises ConfigurationError: there is none, or no such level.
     """
@@ -174,7 +174,7 @@ def _report_summary(reports: Sequence[DatasetReport], seconds: float) -> None:
 
 
 def _forget(opened: OpenJob) -> None:
-    """Free the target's folders, and remove the journal with all else of ours: nothing will go on with this copy."""
+    """Free the target's folders, and remove the journal and everything else of ours: nothing will go on with this copy."""
     admin = Administration(opened.journal, opened.files, getuser(), AirflowConnections())
     for change in admin.would_drop_all():
         admin.carry_out(change, "the copy is complete")

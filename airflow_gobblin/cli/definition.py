@@ -135,7 +135,7 @@ def _command(name: str, text: str, *args: Arg, more: str = "", module: str = "co
 
 
 def _ahead(name: str, text: str, *args: Arg, more: str) -> ActionCommand:
-    """Return a command that imports the file of one DAG; besides, only `verify` of a mirror and `take-over` do."""
+    """Return a command that imports the file of one DAG; otherwise only `verify` of a mirror and `take-over` do."""
     func = lazy_load_command(f"airflow_gobblin.cli.ahead.{name}")
     return ActionCommand(
         name=name,

@@ -141,7 +141,7 @@ def _journal(args: Namespace) -> Journal:
 
 
 def _named(args: Namespace, name: str) -> Namespace:
-    """Return arguments with a stage, or an ingestion, as the one that they select: its journal has its name."""
+    """Return arguments that select a stage, or an ingestion: its journal has its name."""
     ingestion, named = (None, name) if args.journal else (name, None)
     return Namespace(**{**vars(args), "ingestion": ingestion, "name": named})
 

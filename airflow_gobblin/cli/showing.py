@@ -34,7 +34,7 @@ _NOTES = 10
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], output: str) -> None:
-    """Print a list, as a table or in another form that Airflow's commands have. A table has no columns without any value."""
+    """Print a list, as a table or in another form that Airflow's commands have. A table leaves out columns without any value."""
     plain = [{name: text(value) for name, value in row.items()} for row in rows]
     console = AirflowConsole()
     if output == "json":
@@ -57,9 +57,9 @@ def print_faults(rows: Sequence[Mapping[str, Any]], output: str) -> None:
 
 
 def print_stream(rows: Iterable[Mapping[str, Any]], output: str) -> None:
-    """Print a list that may be too long for memory: each row is written as it comes, in a line of its own.
+    """Print a list that may be too long for memory: each row is written as it comes, on a line of its own.
 
-    As JSON it is one list, as YAML too; otherwise a line has the row's values, with tabs between them.
+    As JSON or YAML, it is one list; otherwise each line has a row's values, separated by tabs.
     """
     if output == "json":
         before = "["
@@ -82,7 +82,7 @@ def print_properties(one: Mapping[str, Any], output: str) -> None:
 
 
 def text(value: Any) -> Any:
-    """Return a value in printable form: text or a number, or a list or an object of such."""
+    """Return a value in printable form: text or a number, or a list or an object of these."""
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, bool | int | float | str):
@@ -105,7 +105,7 @@ def text(value: Any) -> Any:
 
 
 def one_line(value: Any) -> str:
-    """Return a value, as `text` gives it, in one line: for a cell of a table, for example."""
+    """Return a value, as `text` gives it, on one line, for example for a cell of a table."""
     if value is None or value == "":
         return ""
     if isinstance(value, Mapping):

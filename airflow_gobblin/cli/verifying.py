@@ -175,7 +175,7 @@ class _Compared:
 
 
 def _report_gone(urns: Sequence[str]) -> None:
-    """Report which file sets of the journal the source doesn't have: they are no difference, since no run touches them."""
+    """Report which file sets of the journal the source doesn't have. They aren't differences, since no run touches them."""
     if urns:
         sys.stderr.write(
             f"The source has {many(len(urns), 'file set')} no more, and the target keeps them: {_named(urns)}\n"
@@ -218,6 +218,6 @@ def _sum_up(output: str, what: str, urns: Sequence[str], differing: Callable[[st
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    """Return how many files are in which state."""
+    """Return how many files are in each state."""
     counts = Counter(row["state"] for row in rows)
     return ", ".join(f"{counts[state]:,} {state}" for state in FileState if counts[state])

@@ -24,7 +24,7 @@ from airflow_gobblin.workspace.staging import ROOT, ingestion_folder
 
 _CLOCK = f"{ROOT}/clock"
 _ABANDONED = f"{ROOT}/abandoned"
-"""The prefix of a record for each abandoned slot of which a request may still take effect: see `Cleanup._settled`."""
+"""The prefix of a record for each abandoned slot whose requests may still take effect: see `Cleanup._settled`."""
 
 
 class Cleanup:
@@ -32,7 +32,7 @@ class Cleanup:
 
     :param context: the file system under the target root, and the connections of steps.
     :param homes: checks that it is the journal's target.
-    :param retention: how long replaced files stay after the slot that retired them is done; `None`: they are left to others.
+    :param retention: how long replaced files stay after the slot that retired them is done; `None` leaves them to others.
     """
 
     def __init__(self, journal: Journal, context: StepContext, homes: Homes, retention: timedelta | None) -> None:
@@ -46,8 +46,8 @@ class Cleanup:
     def clean(self, history: History, run_key: str) -> tuple[str, ...]:
         """Remove what abandoned slots left, and the files that done slots retired, after their retention.
 
-        The files of an abandoned slot are removed at once. If a request of it, such as the completion of an upload, may still
-        take effect, later runs remove them again, and note the slot as clean when that is over.
+        The files of an abandoned slot are removed at once. While one of its requests, such as the completion of an upload, may
+        still take effect, later runs remove them again. Once that is over, they note the slot as clean.
 
         :return: a sentence for every file that was left because it was changed.
         :raises TargetError: the target isn't the one that they were published to.
@@ -78,16 +78,16 @@ class Cleanup:
         return self._retention is not None and self._retained(slot, self._retention)
 
     def _retained(self, slot: Slot, retention: timedelta) -> bool:
-        """Return whether a slot's retired files have been kept for long enough, since its manifest was written."""
+        """Return whether a slot's retired files have been kept long enough since its manifest was written."""
         if not retention:
             return True
         age = self._clock.age(manifest_path(self._journal, slot.decision.urn, slot.decision.slot))
         return age is not None and age >= retention
 
     def _settled(self, slot: Slot) -> bool:
-        """Return whether no request of an abandoned slot can take effect any more: long enough after its first clean-up.
+        """Return whether an abandoned slot was first cleaned up so long ago that none of its requests can still take effect.
 
-        A record at the target keeps the time of that, by the target's clock.
+        A record at the target keeps the time of that clean-up, by the target's clock.
         """
         if not slot.abandoned or not self._files.settles_after:
             return True
@@ -102,7 +102,7 @@ class Cleanup:
         return True
 
     def _clean_slot(self, slot: Slot, history: History) -> Iterator[str]:
-        """Remove staging, so that no late mover has a source; then names, by identity; make both durable before noting it."""
+        """Remove staging, so that no late mover has a source, then names, by identity. Make both durable before noting it."""
         decision = slot.decision
         folders: set[str] = set()
         tokens = {decision.token}

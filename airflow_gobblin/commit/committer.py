@@ -4,10 +4,10 @@ Deciding. A plan binds generation, ranges and the units it replaces, but no slot
 is decided, if all of that still holds; otherwise the plan loses, with an error. A writer that finds another token in the slot
 folds the chain again and looks for its own token there.
 
-Carrying out. From the decision on only the *stored* record is used. Files are linked to their published names, the folders are
+Carrying out. From the decision on, only the *stored* record is used. Files are linked to their published names, the folders are
 synced, and then the outcome is written: that one record publishes. The staged names are removed with the token's staging, once
-the outcome exists; until then a file that a crash unlinked can be linked again. A renamed folder has one name at any time. All
-of this may be repeated by any process, at any time.
+the outcome exists; until then a file that a crash unlinked can be linked again. A renamed folder has one name at any time. Any
+process may repeat all of this at any time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 STEPS_PER_BATCH = 1000
 _FENCED = (StepFencedError, StepLostError, StepConflictError)
-"""The errors by which the fence of another process may show."""
+"""The errors that may reveal another process's fence."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Proposal:
 Published = Iterator[tuple[WorkUnit, UnitResult]]
 """The units to publish, each with its result, in the order of the plan."""
 Results = Callable[[], Published]
-"""Reads them, on demand, since they may be too many to keep."""
+"""Reads them, on demand, since there may be too many to keep."""
 Publish = Callable[[Published], Iterable[CommitStep]]
 """The steps that publish them."""
 
@@ -128,8 +128,8 @@ class Committer:
     """Makes and carries out the decisions of an ingestion.
 
     :param files: the file system under the target root.
-    :param attempts: after how many runs that failed to finish a slot its dataset is quarantined.
-    :param retention: how long replaced files stay after the slot that retired them is done; `None`: they are left to others.
+    :param attempts: the number of runs that fail to finish a slot before its dataset is quarantined.
+    :param retention: how long replaced files stay after the slot that retired them is done; `None` leaves them to others.
     :param connections: access to the secrets that steps may need, and that no note may show.
     """
 
@@ -152,16 +152,16 @@ class Committer:
         self.cleanup = Cleanup(journal, self._context, self.homes, retention)
         """Removes the files that its slots leave."""
         self.runner: StepRunner | None = None
-        """Writes and carries out long sequences elsewhere, and steps that need Spark's driver, if set."""
+        """If set, writes and carries out long sequences elsewhere, and steps that need Spark's driver."""
         self.after_step: AfterStep | None = None
         """Called after each step that was done here, whichever run decided it."""
 
     # Deciding
 
     def decide(self, proposal: Proposal, results: Results, publish: Publish) -> Slot:
-        """Bind a plan to a slot, or find the slot that answers it already. Results and steps are streamed, a shard at a time.
+        """Bind a plan to a slot, or find the slot that already answers it. Results and steps are streamed, a shard at a time.
 
-        :raises LostRaceError: the plan no longer holds, and why.
+        :raises LostRaceError: the plan no longer holds; shows why.
         :raises StepError: an older slot can't be finished.
         :raises PausedError: the dataset is paused.
         :raises TargetError: the target isn't the one that the plan was made for.
@@ -224,7 +224,7 @@ class Committer:
             )
 
     def _finish_pending(self, history: History, run_key: str) -> bool:
-        """Finish the pending slot of a dataset, as the next decision has to know how it ended; return whether there was one."""
+        """Finish the pending slot of a dataset, since the next decision depends on how it ended; return whether there was one."""
         if history.pending is None:
             return False
         with suppress(LostRaceError):  # it was abandoned just now: it is no longer in the way
@@ -289,7 +289,7 @@ class Committer:
         """Take back units of a stage by a REWIND, unless another slot was decided since its history was read.
 
         :param history: one with nothing pending.
-        :param looked: how far it was looked for retired parents, by upstream.
+        :param looked: how far retired parents were looked for, by upstream.
         :param run: the DAG run that does it.
         """
         draft = self._retiring(Action.REWIND, history, units, run, reason)
@@ -338,7 +338,7 @@ class Committer:
     # Carrying out
 
     def execute(self, slot: Slot, run_key: str) -> Slot:
-        """Carry out a decided slot, to its outcome. Safe at any time, from any process, also concurrently.
+        """Carry out a decided slot, up to its outcome. Safe at any time, from any process, even concurrently.
 
         :return: the slot with its outcome.
         :raises LostRaceError: the slot was abandoned.
@@ -356,7 +356,7 @@ class Committer:
         try:
             outcome = self._carry_out_all(decision)
             if outcome is None and _has_fences(decision):
-                self.homes.check_here()  # a missing file was taken away only if the target is there, before and after
+                self.homes.check_here()  # a missing file counts as taken away only if the target is there, before and after
             if outcome is None and decision.staging is not None:
                 self._check_claim(decision)  # nothing locked it: no outcome publishes what is in another one's folder
         except (StepError, RecordError, ClaimError, LostRaceError, OSError) as error:
@@ -373,7 +373,7 @@ class Committer:
         return self._ended(replace(slot, outcome=outcome))
 
     def _check_claim(self, decision: Decision) -> None:
-        """Make sure that a slot's folder is still its dataset's: the claim may have been released from another journal."""
+        """Check that a slot's folder is still its dataset's: the claim may have been released from another journal."""
         urn, folder = decision.urn, decision.folder
         if not self.claims.has(self.journal, urn, folder):
             log.warning(
@@ -464,7 +464,7 @@ class Committer:
     def abandon(self, slot: Slot, run_key: str, actor: str = "", reason: str = "") -> Slot:
         """End a pending slot without publishing it: shut out its steps that have a fence, then put the outcome (rule 15).
 
-        Its leftovers are cleaned up later. If an act that is the whole slot is found done, the slot is finished instead.
+        Its leftovers are cleaned up later. If the whole slot is one act, and that is found done, the slot is finished instead.
 
         :return: the slot with its outcome.
         :raises StepError: a fence can't be set; the slot stays pending.
@@ -483,12 +483,12 @@ class Committer:
         return self.execute(slot, run_key) if outcome is None else replace(slot, outcome=outcome)
 
     def _complete_abandon(self, slot: Slot, run_key: str, error: StepError) -> Outcome | None:
-        """Abandon a slot, as somebody began to: a step of it is FENCED, or there is a note of it and a step can't be done.
+        """Finish abandoning a slot, if that was begun: a step of it is FENCED, or there is a note of it and a step can't be done.
 
-        A fence may leave no trace but that something is missing, so that its step is LOST; and a step in CONFLICT may hide it. A
+        A fence's only trace may be that something is missing, so that its step is LOST, and a step in CONFLICT may hide it. A
         release since that note means that the slot is to be finished, if it can be.
 
-        :return: how the slot ended; `None` if nobody began to abandon it, or a step is the whole slot and done.
+        :return: how the slot ended; `None` if nobody began to abandon it, or a step that is the whole slot is done.
         """
         decision = slot.decision
         if not _has_fences(decision):
@@ -504,7 +504,7 @@ class Committer:
     def _fence_and_end(self, slot: Slot, run_key: str, actor: str, reason: str) -> Outcome | None:
         """Set the fences of a slot, then put the outcome ABANDONED.
 
-        :return: how the slot ended, by whomever; `None` if it can only be finished.
+        :return: how the slot ended, whoever ended it; `None` if it can only be finished.
         :raises StepError: a fence can't be set, and the slot is pending.
         """
         decision = slot.decision
@@ -528,7 +528,7 @@ class Committer:
         """
         if not _has_fences(decision):
             return True
-        self.homes.check_here()  # a file that isn't there is consumed only if the target is there, before and after
+        self.homes.check_here()  # a missing file counts as consumed only if the target is there, before and after
         context = self._context_of(decision, asked=asked)
         for phase in Phase:
             folders: set[str] = set()

@@ -1,4 +1,4 @@
-"""The home of an ingestion: the target root that its slots are published to, and which DAG ingests from which source into it.
+"""The home of an ingestion: the target root that its slots are published to, and which DAG ingests into it, from which source.
 
 A target that isn't mounted looks like an empty one. So before anything is published, a mark is put there, and the journal names
 it: a target without that mark is not the one that the journal published to, whatever its path. The same record names the
@@ -68,8 +68,8 @@ class PublishedFolder:
 
     @classmethod
     def of(cls, history: History) -> PublishedFolder | None:
-        """Return that of a dataset; `None` if it has no files, they are in a table, or its slot is from before decisions named
-        their folder.
+        """Return the folder of a dataset; `None` if it has no files, they are in a table, or its slot is from before decisions
+        named their folder.
         """
         newest = max((ref.slot for ref, unit in history.state.live.items() if unit.files), default=0)
         decision = history.slot(newest).decision if newest else None
@@ -101,20 +101,20 @@ class Homes:
         return Provenance("", dag, len(homes), max(given, default=0))
 
     def check_mark(self, *, lost: bool = False) -> None:
-        """Make sure that the target root is the one that the journal's slots are published to.
+        """Check that the target root is the one that the journal's slots are published to.
 
         Another path to it is accepted if this host doesn't see it at the home's path.
 
         :param lost: the target may have lost its contents.
         :raises ConfigurationError: the slots are published to another root.
-        :raises TargetError: it has no mark, or another one: it is empty, not mounted, not shared with this host, or another.
+        :raises TargetError: it has no mark, or another one: it is empty, not mounted, not shared with this host, or another root.
         """
         home = self.current
         if home is not None and not self._is_by_another_path(home):
             self._check_at(home, lost=lost)
 
     def check(self, tenant: Tenant | None = None) -> None:
-        """Make sure that the target root is the home, as long as slots depend on that.
+        """Check that the target root is the home, as long as slots depend on that.
 
         :param tenant: the tenant that is about to plan: another DAG with another source is refused, too.
         :raises TargetError: as `check_mark`.
@@ -131,7 +131,7 @@ class Homes:
                 raise  # otherwise nothing would be lost: the next plan settles here
 
     def _check_unnamed(self) -> None:
-        """Make sure that files published before the journal named a home are below the target root: it has claims there."""
+        """Check that files published before the journal named a home are below the target root: it has claims there."""
         if not any(isinstance(history, History) and _has_files(history) for _, history in self._journal.histories()):
             return
         mine = (self._journal.id, self._journal.ingestion)
@@ -162,7 +162,7 @@ class Homes:
     def without_folders(self, published: Mapping[str, PublishedFolder]) -> dict[str, TargetError]:
         """Return an error for each dataset whose folder is gone or empty. This costs a look at each, or a listing for many.
 
-        :param published: the folder of each dataset to be looked for, by URN.
+        :param published: the folders to look for, by the URNs of their datasets.
         """
         found = self._files.filled([one.folder for one in published.values()])
         return {
@@ -190,7 +190,7 @@ class Homes:
         )
 
     def check_here(self, tenant: Tenant | None = None, *, lost: bool = False) -> None:
-        """Make sure that the target root is the home, by its path, whether or not slots depend on that yet.
+        """Check that the target root is the home, by its path, whether or not slots depend on that yet.
 
         :param lost: the target may have lost its contents. Other parameters and errors are those of `check`.
         """
@@ -209,8 +209,8 @@ class Homes:
     def settle(self, tenant: Tenant) -> None:
         """Make the target root the home, unless it already is: before the first plan of a dataset, and after `check`.
 
-        :raises TargetError: it went away since.
-        :raises ConfigurationError: another run published elsewhere since, or from another source.
+        :raises TargetError: it has gone away since.
+        :raises ConfigurationError: another run has since published elsewhere, or from another source.
         """
         while True:
             homes = self._journal.homes()
@@ -218,7 +218,7 @@ class Homes:
             known = home is not None and self._is_at(home) and self._has(home.mark)
             if home is not None and known and tenant.source == home.source:
                 return
-            if home is not None and _stranger(home, tenant):  # it was added at this moment
+            if home is not None and _stranger(home, tenant):  # it was added just now
                 raise self._others(home, tenant)
             if home is not None and not known:
                 self._check_empty(home)
@@ -228,14 +228,14 @@ class Homes:
                 continue
             if home is not None and not known:
                 try:
-                    self._check_empty(home)  # a run that checked before may have decided at this moment
+                    self._check_empty(home)  # a run that checked before may have decided just now
                 except (ConfigurationError, TargetError):
                     self._journal.put_home(home, len(homes) + 2)
                     raise
             return
 
     def _check_empty(self, home: Home) -> None:
-        """Make sure that nothing depends on a home that is to be left."""
+        """Check that nothing depends on a home that is to be left."""
         if next(self._inhabitants(), None) is not None:
             raise self._gone(home) if self._is_at(home) else self._elsewhere(home)
 
@@ -285,7 +285,7 @@ class Homes:
         )
         if self._journal.put_home(moved, len(homes) + 1) != moved:
             raise self._overtaken("its home was changed in this moment")
-        # A decision checks the home after that, and a move checks the slots: so one of them sees the other.
+        # A decision checks the home after that, and a move checks the slots, so one of them sees the other.
         try:
             if not self._is_at(home):
                 self.would_move()

@@ -40,7 +40,7 @@ def check_preconditions(plan: Plan, ranges: tuple[Range, ...], history: History)
     """Check that a plan still holds against the chain: generation, source, replaced units, ranges (rule 3).
 
     :raises AlreadyCoveredError: its range was committed by another run.
-    :raises LostRaceError: it no longer holds, and why.
+    :raises LostRaceError: it no longer holds; shows why.
     """
     state = history.state
     by = history.slot(state.head).named if state.head else "nobody"
@@ -94,12 +94,12 @@ def _raised(history: History, generation: int) -> str:
 
 
 def _retired(history: History, units: Collection[UnitRef]) -> str:
-    """Name a slot that retired one of some units, if its records still exist."""
+    """Name a slot that retired one of these units, if its records still exist."""
     return next((s.named for s in history.slots if s.done and not {*units}.isdisjoint(s.decision.replaces)), "")
 
 
 def _covering(history: History, taken: Iterable[Range]) -> str:
-    """Name the slot of a live unit in one of some ranges, if there is one."""
+    """Name the slot of a live unit in one of these ranges, if any."""
     parts = [*taken]
     live = ((ref.slot, unit.range) for ref, unit in history.state.live.items())
     found = (slot for slot, part in live if part is not None and any(part.overlaps(one) for one in parts))

@@ -38,17 +38,17 @@ __all__ = [
 ]
 
 FILES_PER_PIECE = 1000
-"""How many files' steps one task writes, if no unit has more: about one shard."""
+"""The number of files whose steps one task writes, about one shard, if no unit has more."""
 
 
 class StepRunner(Protocol):
     """Writes and carries out the steps of long sequences elsewhere, many at once, and all that need Spark's driver. Safe at any
-    time, as the steps are.
+    time, since the steps are.
     """
 
     @property
     def above(self) -> int | None:
-        """The number of steps above which a sequence is handed to it; `None`: only those are that need the driver."""
+        """The number of steps above which a sequence is handed to it; `None` if only those that need the driver are."""
 
     def write(
         self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], staging: str
@@ -64,7 +64,7 @@ class StepRunner(Protocol):
     def carry_out(self, urn: str, slot: int, staging: str, groups: Iterable[tuple[Site, Iterable[bytes]]]) -> int:
         """Carry out the steps of some shards, group by group, and make the results of each durable before the next.
 
-        :param groups: where the steps of some shards of one phase are carried out, and these shards, in order.
+        :param groups: for each, where its steps are carried out, and its shards, all of one phase, in order.
         :return: how many were done there.
         :raises StepError: a step can't be done; the first such error.
         :raises TargetError: as `write`.

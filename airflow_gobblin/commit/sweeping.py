@@ -1,4 +1,4 @@
-"""Sweeping staging: removing everything that can win no more, whichever run left it, and never by age (I11).
+"""Sweeping staging: removing everything that can no longer win, whichever run left it, and never by age (I11).
 
 A token is needed while its plan can still be decided, or its slot is decided and unfinished. If unsure, it is kept.
 """
@@ -35,7 +35,7 @@ class Sweeper:
     """Removes from an ingestion's staging everything that none of its runs needs any more.
 
     :param claims: the owners of folders below the target root: an upload to another owner's folder is left alone.
-    :param work: the ingestion's, if it is known: of a mirror only this shows which uploads may be its own.
+    :param work: the ingestion's, if it is known: for a mirror, only this shows which uploads may be its own.
     :param connections: access to the places of tables' data files.
     """
 
@@ -54,7 +54,7 @@ class Sweeper:
         self._connections = connections
 
     def sweep(self, keep: str = "") -> tuple[str, ...]:
-        """Delete the staging of every token that isn't needed, the runs that are over, and the uploads of such tokens.
+        """Delete the staging and the uploads of every token that isn't needed, and the runs that are over.
 
         :param keep: a run whose plan is kept, though its tokens are gone.
         :return: the tokens that were swept.
@@ -91,7 +91,7 @@ class Sweeper:
         return tuple(swept)
 
     def _unneeded(self) -> list[str]:
-        """Return the tokens that aren't needed, by their own plan or by one that takes finished files from them."""
+        """Return the tokens that are needed neither by their own plan nor by one that takes finished files from them."""
         needed, others = set[str](), list[str]()
         for token, plan in self._staging.plans():
             try:
@@ -113,10 +113,10 @@ class Sweeper:
             return ()
 
     def _abort_uploads_of(self, plan: Plan | GobblinError | None, uploads: tuple[tuple[str, str], ...]) -> None:
-        """Abort the uploads that a driver of a mirror's plan left without a result, since it was killed.
+        """Abort the uploads that a driver of a mirror's plan left without a result because it was killed.
 
-        The name of such an upload is that of its file. So those to the plan's own files are taken for its own, unless another
-        plan of its dataset is needed, whose they may be.
+        Such an upload has the name of its file. So those to the plan's own files are taken for its own, unless another plan
+        of its dataset is needed, which they may belong to.
 
         :param uploads: the open ones, listed before the plans.
         """
@@ -135,11 +135,11 @@ class Sweeper:
                     self._staging.abort_upload(target, upload)
 
     def _remove_data_files(self, token: str, plan: Plan | None) -> None:
-        """Remove the data files that a token staged at a table's location and that no commit named: of a slot that is done, all
-        but those on its lists; otherwise all.
+        """Remove the data files that a token staged at a table's location and that no commit named. If its slot is done, these
+        are all but those on its lists; otherwise all.
 
-        :param plan: the token's; `None` if it was swept, and a late attempt wrote on: its table is that of some dataset.
-        :raises GobblinError: it isn't known which of them were committed: none is removed.
+        :param plan: the token's; `None` if it was swept, and a late attempt kept writing: its table is that of some dataset.
+        :raises GobblinError: it isn't known which of them were committed; none is removed.
         """
         if plan is None:
             places, slot = self._places_of_late(token)
@@ -218,7 +218,7 @@ class Sweeper:
     def _abandoned(self, target: str, tokens: set[str]) -> bool:
         """Return whether an upload is our own, of a token that isn't needed: a late attempt may have begun it after the sweep.
 
-        It is anywhere in its dataset's folder: in that of its unit, its partition, its channel, or of dead letters.
+        It may be anywhere in its dataset's folder: in that of its unit, its partition, its channel, or of dead letters.
         """
         if isinstance(self._work, UploadingWork):
             return False  # the names of its uploads are those of its files
@@ -233,6 +233,6 @@ class Sweeper:
             return False
         history = self._journal.history(claim.urn)
         if history.holds is not None and not history.holds.keeps_units:
-            return False  # a mirror's, of which the work isn't known here
+            return False  # a mirror's, whose work isn't known here
         slot = history.by_token(token)
         return slot is None or slot.finished

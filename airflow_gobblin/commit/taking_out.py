@@ -27,7 +27,7 @@ def is_merged(journal: Journal, decision: Decision) -> bool:
 
 @dataclass(frozen=True)
 class DatasetTables:
-    """The tables of a journal's datasets, for decisions of no run's plan.
+    """The tables of a journal's datasets, for decisions that no run planned.
 
     :param files: those of the workspace.
     """
@@ -49,7 +49,7 @@ class DatasetTables:
             return table_of(table).open(self.connections, self.files).look(self.owner(urn))
 
     def without_retired(self, decision: Decision, history: History) -> Decision:
-        """Return a decision with the step that takes the units that it retires out of their table, if any is in one.
+        """Return a decision with the step that takes the units it retires out of their table, if any is in one.
 
         :raises ConfigurationError: they can't be taken out.
         :raises TableError: the table can't be looked at.

@@ -44,15 +44,15 @@ class KeptAttributes:
 
     @property
     def mode(self) -> int:
-        """The permission to create files with: nobody reads a file early that is to have a narrower one."""
+        """The permission to create files with, so that nobody can read a file early that is to have a narrower one."""
         return 0o600 if self.keep.narrows else 0o666
 
     def give(self, entry: Entry, target: int | str, **place: Any) -> os.stat_result:
-        """Give a file, after its last byte, or a link its attributes.
+        """Give a link, or a file after its last byte, its attributes.
 
         :param target: its descriptor; or its name in the folder that `place` passes to the functions of `os`.
         :return: the file as it is then.
-        :raises ConfigurationError: it can't keep one of them, and has to.
+        :raises ConfigurationError: it can't keep one of them, but must.
         """
         if not self.keep.letters and entry.made_from is None:
             return os.stat(target, **place)
@@ -97,7 +97,7 @@ class KeptAttributes:
         return _time(entry) if self.keep.times else None
 
     def letters(self, entry: Entry) -> str:
-        """Return the letters of what there is to keep of a file."""
+        """Return the letters of the attributes to keep of a file."""
         asked = replace(self.keep.of(entry.attributes), modified=_time(entry) if self.keep.times else None)
         found = "".join(letter for name, letter in _LETTERS.items() if getattr(asked, name) not in (None, ()))
         return found + ("c" if self._asks_for_checksum_type(entry) else "")
@@ -129,7 +129,7 @@ class KeptAttributes:
 
     @property
     def properties(self) -> dict[str, Json]:
-        """The attributes that weren't kept of all files, as `model.lost` has them; empty if all were."""
+        """The attributes that some files didn't keep, as `model.lost` has them; empty if all were kept."""
         return lost.to_properties({LETTERS[letter]: (count, self.first[letter]) for letter, count in self.lost.items()})
 
 
@@ -139,7 +139,7 @@ def _time(entry: Entry) -> int | None:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Describe the value of an attribute: values of extended ones are nobody's business."""
+    """Describe the value of an attribute, without the values of extended ones, which are nobody's business."""
     if name == "extended" and value is not None:
         return f"({', '.join(key for key, _ in value)})"
     if name == "mode" and value is not None:

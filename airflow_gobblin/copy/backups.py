@@ -1,7 +1,7 @@
-"""The backup folder of a mirror: where files are kept that it replaces or deletes.
+"""The backup folder of a mirror, where the files that it replaces or deletes are kept.
 
-They are renamed into it after the files that replace them have their place. By then nothing may keep them from that: neither
-could their slot be finished, nor abandoned. So it is tried before the slot is decided.
+They are renamed into it after the files that replace them are in place. By then nothing may prevent that: their slot could be
+neither finished nor abandoned. So it is tried before the slot is decided.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.storage.files.base import Files
 
 _LONGEST_PATH = 4096 - len(f".{uuid.UUID(int=0).hex}")
-"""Linux's `PATH_MAX`, without the end that a name gets if it is taken."""
+"""Linux's `PATH_MAX`, without the suffix that a name gets if it is taken."""
 
 
 def check_backup(files: Files, folder: str) -> None:
@@ -36,7 +36,7 @@ class Backup:
     """The part of a backup folder that one plan keeps files in.
 
     :param folder: the backup folder, below the root of the files.
-    :param token: the plan's: so no file is ever kept in place of another.
+    :param token: the plan's token, so that no file is ever kept in place of another.
     :param target: the target tree, below the root of the files.
     :param staging: the folder of the plan's token.
     """
@@ -49,7 +49,7 @@ class Backup:
     _is_made: bool = field(default=False, init=False)
 
     def of(self, path: str) -> str:
-        """Return where a file is kept, below the root of the files. At the first one the folder of them all is made.
+        """Return where a file is kept, below the root of the files. The first call makes the folder of them all.
 
         :param path: the file, below the root of the files.
         :raises ConfigurationError: files can't be renamed to the backup folder, or this one's name would be too long there.
@@ -76,7 +76,7 @@ class Backup:
             kept = f"{self.folder}/{self.token}"
             with suppress(FileExistsError):  # by an earlier try to decide
                 self.files.move_folder(made, kept)
-            self.files.sync_folder(kept)  # made anew by a step, others could look into it
+            self.files.sync_folder(kept)  # if a step made it anew, others could look into it
         except OSError as error:
             hint = "Give a folder on the disk of the workspace, in which this user may make folders."
             raise _refused(self.files, self.folder, error, hint) from error

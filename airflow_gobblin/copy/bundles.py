@@ -1,7 +1,7 @@
 """Bundles: what a work unit of a mirror holds, and how a difference is cut into them.
 
-All bundles are about the same work: at most `MOST_FILES` files of at most `MOST_BYTES`; a larger file is alone. The members of an
-archive are in one bundle, whatever their number, since it is read from its beginning to its end.
+All bundles are about the same amount of work: at most `MOST_FILES` files of at most `MOST_BYTES`; a larger file is alone. The
+members of an archive are in one bundle, whatever their number, since it is read from its beginning to its end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BundleKind(StrEnum):
     ATTRIBUTES = "attributes"
     """Files of the target that get other attributes."""
     TOTALS = "totals"
-    """Nothing to do, but what the source has: for checks."""
+    """Nothing to do: only what the source has, for checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Doomed:
 
 @dataclass(frozen=True, slots=True)
 class NewAttributes:
-    """A file or link of the target whose content is right, and whose attributes aren't.
+    """A file or link of the target whose content is right, but whose attributes aren't.
 
     :param identity: the identity that it had at planning.
-    :param attributes: those to give it; `None` in it is left as it is.
+    :param attributes: the attributes to give it; one that is `None` is left as it is.
     """
 
     path: str
@@ -80,11 +80,11 @@ class NewAttributes:
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """A folder that the target has to have.
+    """A folder that the target must have.
 
-    :param attributes: those to give it; `None` in it is left as it is.
+    :param attributes: the attributes to give it; one that is `None` is left as it is.
     :param modified: the time to give it, in ns since 1970; 0 for none.
-    :param files: the number of files below it, if it is new and everything in it is copied: it may be placed whole then.
+    :param files: the number of files below it, if it is new and everything in it is copied, so that it may be placed whole.
     :param folders: the number of folders below it, if it may be placed whole.
     """
 
@@ -97,7 +97,7 @@ class FolderEntry:
 
 @dataclass(frozen=True, slots=True)
 class SourceTotals:
-    """The number of files that the source has of a file set, and of their bytes."""
+    """The numbers of files, and of their bytes, that the source has of a file set."""
 
     files: int
     bytes: int
@@ -108,7 +108,7 @@ class SourceTotals:
 class Bundle:
     """The content of a work unit, which keeps it in its properties.
 
-    :param acts: the kind of what it holds.
+    :param acts: the kind of acts that it holds.
     :param gone_folders: folders to remove if they are empty, each after those in it.
     :param changed: files that get other attributes.
     """
@@ -222,7 +222,7 @@ Act = CopyFile | Doomed | NewAttributes | FolderEntry | str
 def bundled(acts: Iterator[Act | SourceTotals], split_above: int | None = None) -> Iterator[Bundle]:
     """Cut acts into bundles, as they come. Those of one kind keep their order.
 
-    :param split_above: as of a mirror: a file that is split is alone.
+    :param split_above: as in `Mirror`: a file that is split is alone.
     """
     files = _Growing[CopyFile](
         lambda some: Bundle(BundleKind.COPY, files=some), min(split_above or MOST_BYTES, MOST_BYTES)
@@ -254,7 +254,7 @@ def bundled(acts: Iterator[Act | SourceTotals], split_above: int | None = None) 
 def parts_of(size: int, above: int) -> range:
     """Return where the parts of a file begin: they are equally large but for the last one, which isn't empty.
 
-    :param above: the size that no part exceeds, at least that of the least one.
+    :param above: the size that no part exceeds, at least `LEAST_PART`.
     """
     if size <= above:
         return range(0, size, max(1, size))

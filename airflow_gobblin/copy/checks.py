@@ -1,4 +1,4 @@
-"""Checks of a file set, after its files are copied and before it is decided: it isn't published if one fails."""
+"""Checks of a file set, after its files are copied and before it is decided. If one fails, it isn't published."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class CopiedFileSet:
     """A file set whose files are copied.
 
     :param urn: its URN.
-    :param files: the number of its files in the source, those that didn't change too.
+    :param files: the number of its files in the source, including those that didn't change.
     :param size: their bytes there.
     :param source: the source's tree.
     :param source_folder: its folder there.
     :param target: the files below the workspace's root.
     :param folder: its folder there.
-    :param published: gives the units with their results, anew by each call.
+    :param published: gives the units with their results, anew on each call.
     """
 
     urn: str
@@ -107,7 +107,7 @@ class FileSetCheck(Protocol):
 @record("at_least_files")
 @dataclass(frozen=True)
 class AtLeastFiles:
-    """The source has at least so many files in a file set."""
+    """The source has at least this many files in a file set."""
 
     count: int
 
@@ -126,7 +126,7 @@ class AtLeastFiles:
 @record("at_least_bytes")
 @dataclass(frozen=True)
 class AtLeastBytes:
-    """The source's files in a file set have at least so many bytes together."""
+    """The source's files in a file set have at least this many bytes together."""
 
     count: int
 

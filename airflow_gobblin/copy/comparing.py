@@ -28,7 +28,7 @@ class Comparison:
     :param source_folder: the folder in the source tree that the entries' paths are relative to.
     :param target_folder: the same in the target tree.
     :param step: the step, in ns, in which the target keeps times; 0: it keeps none that it is given, and must not be older.
-    :param pace: at which contents are read, of both trees together; `None`: as fast as it goes. That of `blocks` is their own.
+    :param pace: the pace at which both trees' contents together are read; `None`: as fast as possible. `blocks` has its own.
     """
 
     compare: Compare
@@ -66,7 +66,7 @@ class Comparison:
 
     @property
     def takes_calls(self) -> bool:
-        """Whether to compare two files takes more than their entries."""
+        """Whether comparing two files takes more than their entries."""
         return self.compare is Compare.CHECKSUM or self.in_metadata
 
     def _same_content(self, source: Entry, target: Entry) -> bool:

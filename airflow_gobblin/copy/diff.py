@@ -1,4 +1,4 @@
-"""The difference of two trees, by walking both side by side: nothing is in memory but the folders that both are in."""
+"""The difference of two trees, found by walking both side by side: only the folders that the walks are in are in memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def differences(
     :param source: the entries of the source, in that order.
     :param target: the entries of the target, in that order.
     :param same: whether a source's entry and a target's, neither a folder, don't differ.
-    :param apply: applies a function to each item, with results in order; several at once, where `same` takes long.
+    :param apply: applies a function to each item, with results in order; to several at once where `same` takes long.
     :raises DifferenceError: a listing isn't in order.
     """
 

@@ -59,8 +59,8 @@ class Entry:
     :param stamp: as `FileIdentity.stamp`: on disk the time of its last change in ns, in an object store the ETag.
     :param inode: 0 where there is none.
     :param link: the text of a link, where links are copied.
-    :param made_from: the file that it is made from, if it is converted or unpacked on the way. The path is then that in the
-        target, and the time the source's; so is the size of what is converted, since the one to come isn't known.
+    :param made_from: the file that it is made from, if it is converted or unpacked on the way. The path is then the one in the
+        target, and the time the source's. So is the size of a converted file, since its size in the target isn't known yet.
     """
 
     path: str
@@ -100,7 +100,7 @@ def key_of(entry: Entry) -> bytes:
 
 
 def guid_of(entry: Entry, kept: Attributes) -> bytes:
-    """Return what shows whether a finished copy is that of an entry: path, length, time, stamp and all else that it is made by.
+    """Return what shows whether a finished copy is an entry's: path, length, time, stamp and all else that it is made by.
 
     Each part has its length before it, so that no two entries give the same bytes.
 

@@ -94,7 +94,7 @@ def is_of_target(error: OSError) -> bool:
 
 
 def changed(root: str, path: str, expected: str, found: str) -> SourceChangedError:
-    """Return the error that a file isn't as it was planned."""
+    """Return the error for a file that isn't as it was planned."""
     return SourceChangedError(
         operation="copy",
         subject=_named(root, path),
@@ -105,7 +105,7 @@ def changed(root: str, path: str, expected: str, found: str) -> SourceChangedErr
 
 
 def gone(root: str, path: str) -> SourceChangedError:
-    """Return the error that a file isn't there any more."""
+    """Return the error for a file that isn't there any more."""
     return SourceChangedError(
         operation="copy",
         subject=_named(root, path),
@@ -116,7 +116,7 @@ def gone(root: str, path: str) -> SourceChangedError:
 
 
 def unconvertible(operation: str, root: str, path: str, error: Exception) -> SourceDataError:
-    """Return the error that a file can't be converted or unpacked."""
+    """Return the error for a file that can't be converted or unpacked."""
     return SourceDataError(
         operation=operation,
         subject=_named(root, path),

@@ -88,7 +88,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Filter:
-    """Rules, the first of which that matches a file decides about it."""
+    """Rules: the first that matches a file decides about it."""
 
     rules: tuple[Rule, ...] = ()
 
@@ -303,7 +303,7 @@ class _Reader:
         end = self._text.find("}}", self._at)
         if end < 0:
             raise _malformed(self._pattern, "a '{{' isn't closed by '}}'")
-        while self._text[end + 2 : end + 3] == "}":  # "{{a{2}}}": braces of its own end it
+        while self._text[end + 2 : end + 3] == "}":  # "{{a{2}}}": it ends with braces of its own
             end += 1
         found = self._text[self._at + 2 : end]
         self._at = end + 2

@@ -1,7 +1,7 @@
-"""Finders: which datasets a tree holds, and which file sets each of them is.
+"""Finders: which datasets a tree holds, and which file sets make up each of them.
 
-A file set is what is published at once: a folder of the source with a folder of the target, and a chain of its own in the
-journal. Which set a file belongs to follows from its path alone, so no two of a mirror share a folder or lie in one another.
+A file set is published as a whole: it is a folder of the source with a folder of the target, and has its own chain in the
+journal. A file's path alone decides which set it belongs to, so no two of a mirror share a folder or lie in one another.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from airflow_gobblin.model.wire import kind_of, record
 from airflow_gobblin.storage.files.base import contained
 
 DEFAULT_SET = "files"
-"""The name of the file set of a dataset that is one."""
+"""The name of the file set of a dataset that has only one."""
 
 
 @dataclass(frozen=True)
 class FileSet:
-    """A part of a dataset that is published at once: the dataset of the core that a mirror's slots belong to.
+    """A part of a dataset that is published as a whole. In the core, it is the dataset that a mirror's slots belong to.
 
     :param dataset: the URN of the dataset.
     :param name: its name in the dataset.
     :param source_folder: its folder in the source tree; `.` for the root.
     :param folder: its folder below the target root; `.` for the root.
     :param read_from: a description, without secrets, of what it is read from.
-    :param manifest: the path, in the source tree, of a file that lists its files; empty if it is all that is in its folder.
-    :param metadata: what its events have besides, as names and values; no secrets.
-    :param keep: in place of the mirror's; `None`: the mirror's, and so for the next two.
+    :param manifest: the path, in the source tree, of a file that lists its files; empty if it is everything in its folder.
+    :param metadata: what its events have in addition, as names and values; no secrets.
+    :param keep: in place of the mirror's; `None`: the mirror's, and likewise for the next two.
     :param compare: in place of the mirror's.
     :param existing: in place of the mirror's.
-    :param rank: file sets with a higher one have room first in a run with limits; `None`: according to `Mirror(first=…)`.
+    :param rank: file sets with a higher one get room first in a run with limits; `None`: according to `Mirror(first=…)`.
     """
 
     dataset: str
@@ -59,7 +59,7 @@ class FileSet:
 
     @property
     def priority(self) -> int:
-        """The rank, or 0: those with a higher one have room first."""
+        """The rank, or 0: file sets with a higher one get room first."""
         return self.rank or 0
 
     @property
@@ -82,8 +82,8 @@ class FileSet:
 class Place:
     """Where file sets lie in the target: a template with `{folder}`, `{dataset}`, `{set}` and `{name}`.
 
-    These are the folder that the finder gives it, the URN of its dataset, its name in that, and the last part of its folder in
-    the source.
+    These are the folder that the finder gives a file set, the URN of its dataset, its name in the dataset, and the last part of
+    its folder in the source.
     """
 
     template: str
@@ -124,7 +124,7 @@ _PARTS = ("folder", "dataset", "set", "name")
 def parts_of(template: str, known: Collection[str]) -> set[str]:
     """Return the parts that a template names, such as `{dataset}`.
 
-    :raises ValueError: it names another than the known ones, or is malformed.
+    :raises ValueError: it names a part that isn't known, or is malformed.
     """
     named: set[str] = set()
     for _, name, spec, conversion in string.Formatter().parse(template):
@@ -175,7 +175,7 @@ class FolderDataset:
 @record("whole_tree")
 @dataclass(frozen=True)
 class WholeTree:
-    """The whole tree is one dataset, named as the mirror."""
+    """The whole tree is one dataset, named like the mirror."""
 
     def find(self, tree: Tree, mirror: str) -> tuple[CopyableDataset, ...]:
         """Return the one dataset."""
@@ -187,7 +187,7 @@ class WholeTree:
 class EachFolder:
     """Each folder in a folder is a dataset, named by its path.
 
-    :param folder: that folder; the tree's root by default. Files that lie in it directly are in no dataset.
+    :param folder: that folder; the tree's root by default. Files directly in it are in no dataset.
     """
 
     folder: str = "."
@@ -216,7 +216,7 @@ class Glob:
         Rule(True, self.pattern)  # a malformed one is refused here
 
     def find(self, tree: Tree, mirror: str) -> Iterator[CopyableDataset]:
-        """Yield a dataset for each folder that matches; folders in one are not looked at."""
+        """Yield a dataset for each folder that matches, without looking at the folders in it."""
         for path in _matching(tree, self.pattern):
             yield FolderDataset(shown(path), path)
 
@@ -224,9 +224,9 @@ class Glob:
 @record("manifest")
 @dataclass(frozen=True)
 class Manifest:
-    """The files that a file names are one dataset, named as the mirror. A named file that is missing fails it.
+    """The files that a file names are one dataset, named like the mirror. A named file that is missing fails it.
 
-    :param path: that file, in the source tree: a path from the tree's root a line, in UTF-8. Lines are taken as they are.
+    :param path: that file, in the source tree: one path from the tree's root per line, in UTF-8. Lines are taken as they are.
     """
 
     path: str
@@ -244,11 +244,11 @@ class Manifest:
 class DatePartitions:
     """Each folder that matches a pattern is a dataset, a stream, and each of its newest partitions by date is a file set.
 
-    A partition that is older stays in the target as it is.
+    An older partition stays in the target as it is.
 
     :param streams: the streams' folders, as in `Glob`; `.` for the root alone.
     :param partition: the path of a partition in a stream, in the codes of `strftime`, down to hours; `%Y/%m/%d`.
-    :param days: how many days back partitions are looked at, from now on.
+    :param days: how many days back from now partitions are looked at.
     :param zone: the time zone of the partitions, such as `Europe/Zurich`.
     """
 
@@ -296,7 +296,7 @@ class DatePartitions:
 class NewestVersions:
     """Each folder that matches a pattern is a dataset, and its newest versions, folders named by time, are file sets.
 
-    A version that is older stays in the target as it is.
+    An older version stays in the target as it is.
 
     :param datasets: the datasets' folders, as in `Glob`; `.` for the root alone.
     :param name: the name of a version, in the codes of `strptime`; folders with other names are left out.
@@ -327,7 +327,7 @@ class NewestVersions:
     def _time(self, name: str) -> datetime | None:
         try:
             return datetime.strptime(name, self.name).replace(tzinfo=UTC)
-        except (ValueError, re.error):  # the latter where a code is in it twice
+        except (ValueError, re.error):  # the latter if a code is in it twice
             return None
 
 
@@ -369,7 +369,7 @@ class _Grouped:
 
 
 def _matching(tree: Tree, pattern: str) -> Iterator[str]:
-    """Yield the folders that match a pattern from the root on, without those in another one."""
+    """Yield the folders that match a pattern from the root on, without those inside another match."""
     if pattern == ".":
         yield "."
         return
@@ -392,7 +392,7 @@ def _matching(tree: Tree, pattern: str) -> Iterator[str]:
 
 _EARLY, _LATER = datetime(2001, 2, 3, 4, 5, tzinfo=UTC), datetime(2012, 11, 26, 19, 38, tzinfo=UTC)
 _MINUTES_LATER = _EARLY.replace(minute=38, second=7, microsecond=9)
-"""Times to try out what names show of them: the first two have nothing in common."""
+"""Times for trying out what names show of a time; the first two have nothing in common."""
 
 
 def _distinguishes(name: str, one: datetime, other: datetime) -> bool:
@@ -401,7 +401,7 @@ def _distinguishes(name: str, one: datetime, other: datetime) -> bool:
 
 
 def _useless(subject: str, cause: str, hint: str) -> ConfigurationError:
-    """Return the error that a finder would never find anything."""
+    """Return the error for a finder that would never find anything."""
     return ConfigurationError(operation="use", subject=subject, cause=cause, hint=hint)
 
 
@@ -433,10 +433,10 @@ def file_sets_of(
     """Return all file sets of a mirror, in the finder's order, without those in folders that the filter excludes.
 
     :param place: the template of their folders in the target; `None`: according to the finder.
-    :param first: patterns of the folders of those that have room first in a run.
-    :return: none if there are datasets of which nothing is ready to be published.
+    :param first: patterns of the folders of file sets that get room first in a run.
+    :return: none if datasets exist, but nothing of them is ready to be published.
     :raises SourceError: the tree can't be listed, or nothing is found in it.
-    :raises ConfigurationError: two file sets have one name, or one folder lies in another's.
+    :raises ConfigurationError: two file sets share a name, or one's folder lies in another's.
     """
     subject = f"the datasets of mirror {mirror!r} in {tree.root}"
     hint = "Is it mounted, and may it be read? Nothing was changed."

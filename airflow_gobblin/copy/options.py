@@ -22,11 +22,11 @@ LETTERS = {
     "b": "block size",
     "c": "checksum type",
 }
-"""The attributes that `Keep` keeps, by DistCp's letters; the last one is only reported, as WebHDFS sets none."""
+"""The attributes that `Keep` keeps, by DistCp's letters; the last one is only reported, as WebHDFS can't set it."""
 
 
 _NOBODY = 0xFFFFFFFF
-"""The number by which the kernel leaves an owner as it is."""
+"""The number that makes the kernel leave an owner as it is."""
 
 
 class Compare(StrEnum):
@@ -35,7 +35,7 @@ class Compare(StrEnum):
     SIZE_AND_TIME = "size_and_time"
     """The sizes are equal, and the target's file is not older; where times are kept, the times are equal."""
     CHECKSUM = "checksum"
-    """The contents are equal, by checksum or ETag. Both sides are read for it where a store keeps neither."""
+    """The contents are equal, by checksum or ETag. Where a store keeps neither, both sides are read."""
 
 
 class Existing(StrEnum):
@@ -55,7 +55,7 @@ class Links(StrEnum):
     SKIP = "skip"
     """They are neither copied nor followed, and their names in the target are left alone."""
     COPY = "copy"
-    """They are copied as links, with the text that they have."""
+    """They are copied as links, with the same text."""
     FOLLOW = "follow"
     """The files and folders that they lead to are copied. A link that leads out of the source's root fails the file set."""
 
@@ -84,16 +84,17 @@ class Delete:
 
 @dataclass(frozen=True)
 class Keep:
-    """The attributes of its file that a copy keeps, by DistCp's letters: `t` times, `p` permission, `u` user, `g` group, `a`
-    access control list and permission, `x` extended attributes; and in HDFS `r` replication, `b` block size, while `c`, the type
-    of checksums, is reported as not kept. And those that it gets in place of these.
+    """The attributes of its file that a copy keeps, and those that it gets in place of these.
+
+    The letters are DistCp's: `t` times, `p` permission, `u` user, `g` group, `a` access control list and permission, `x` extended
+    attributes; and in HDFS `r` replication, `b` block size, and `c`, the type of checksums, which is reported as not kept.
 
     :param letters: for example "t" or "pug".
     :param strict: whether it is an error if the target can't keep them; otherwise it is reported once.
     :param owner: the user that files and folders belong to, in place of the source's: a name, or on a disk a number.
     :param group: likewise.
-    :param permission: that of files, in place of the source's: `0o640`.
-    :param folder_permission: that of folders, also of those that are made above a new file set.
+    :param permission: the permission of files, in place of the source's: `0o640`.
+    :param folder_permission: the permission of folders, including those that are made above a new file set.
     """
 
     letters: str = ""
@@ -158,7 +159,7 @@ class Keep:
 
     @property
     def in_place(self) -> bool:
-        """Whether something is kept that can be set without a copy: times are compared with the content."""
+        """Whether anything is kept that can be set without a copy. Times don't count: they are compared with the content."""
         return not {*self.letters} <= {"t", "b", "c"} or self.gives
 
     @property

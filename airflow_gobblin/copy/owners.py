@@ -1,6 +1,6 @@
 """Attributes as a storage has them, and as a process can set them.
 
-Owners and groups are numbers on a disk, names in HDFS, and get from one to the other by the users that this host knows.
+Owners and groups are numbers on a disk and names in HDFS; they are converted by the users that this host knows.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def _time(modified: int | None, keeps: Keeps) -> int | None:
 def to_keep(entry: Entry, keep: Keep, keeps: Keeps) -> Attributes:
     """Return the attributes that an entry of the source is to keep in a storage, of those that can be set in place."""
     wanted = in_form(keep.of(entry.attributes, folder=entry.kind is EntryKind.FOLDER), keeps)
-    # The size of blocks is that of the first copy: it can't be set.
+    # The size of blocks is the first copy's, since it can't be set.
     return replace(wanted, mode=None if entry.kind is EntryKind.LINK else wanted.mode, block_size=None)
 
 
 def settable(wanted: Attributes, target: Attributes | None, keeps: Keeps, *, folder: bool = False) -> Attributes:
-    """Return those of some attributes that this process can give a file or folder: owners are given by the superuser only.
+    """Return the given attributes that this process can set on a file or folder: only the superuser sets owners.
 
     :param wanted: in the form that the storage has.
     :param target: what it has; `None` if it will be this process's own.

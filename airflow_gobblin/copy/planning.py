@@ -1,4 +1,4 @@
-"""The plans of file sets: which there are, and the difference of source and target of each, cut into bundles."""
+"""The plans of file sets: which file sets exist, and the difference of source and target of each, cut into bundles."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def plan_copy(
 ) -> WorkPlan | None:
     """Plan a file set; `None` if its target is like its source. See `Work.plan`.
 
-    Anything that forbids the plan raises at the end of its units at the latest, and nothing of it is carried out.
+    Anything that forbids the plan raises an error at the end of its units at the latest, and none of it is carried out.
     """
     if work.compare is Compare.CHECKSUM and gives_other_bytes(work.convert):
         raise ConfigurationError(

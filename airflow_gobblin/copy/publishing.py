@@ -27,7 +27,7 @@ from airflow_gobblin.steps.trash import make_trashes
 from airflow_gobblin.storage.files.base import Attributes, Files
 
 _MADE = 10_000
-"""How many folders are remembered as made: to name one again does no harm."""
+"""How many folders are remembered as made; naming one again does no harm."""
 _AT_ONCE = 20_000
 """The maximum number of files placed by one rename: its step names them all."""
 
@@ -41,13 +41,13 @@ def copy_steps(
     *,
     keep: Keep = KEEPS_NOTHING,
 ) -> Iterator[CommitStep]:
-    """Yield the steps of a file set, bundle by bundle, and at the end those that remove folders: they depend on one another.
+    """Yield the steps of a file set, bundle by bundle, and at the end those that remove folders, which depend on one another.
 
-    A folder that is new, as that of a new file set, is placed by one rename, if one run of a driver wrote all of it.
+    A new folder, such as that of a new file set, is placed by one rename if one run of a driver wrote all of it.
 
-    :param published: each bundle, with the result of its unit: its files are in the bundle's order.
+    :param published: each bundle with the result of its unit, whose files are in the bundle's order.
     :param staging: the folder of the plan's token, in which each file to be deleted gets a trash of its own.
-    :param backup: returns where a file that is replaced or deleted is kept; empty: it is not.
+    :param backup: returns where a replaced or deleted file is kept; empty if it isn't.
     :param keep: what copies keep or get.
     :raises StepLostError: staged files are gone.
     """
@@ -68,7 +68,7 @@ def _above(folders: Iterable[str], keep: Keep, files: Files) -> Iterator[CommitS
 
 
 def _in_groups(published: Iterable[Copied]) -> Iterator[list[Copied]]:
-    """Yield bundles in groups, each with so many files as one rename may place."""
+    """Yield bundles in groups, each with as many files as one rename may place."""
     some: list[Copied] = []
     count = 0
     for copied in published:
@@ -86,7 +86,7 @@ class _Steps:
     """The steps of one call.
 
     :param folder: the file set's folder, below the root of the files.
-    :param times: the times that folders get, for those that a removal changes again.
+    :param times: the times that folders get, for folders whose time a removal changes again.
     """
 
     folder: str
@@ -136,13 +136,13 @@ class _Steps:
         yield from self._look_again(placed)
 
     def _trashes(self, bundle: Bundle) -> dict[str, str]:
-        """Make the trashes of the files that are replaced and kept; return them by the paths of the files."""
+        """Make trashes for the files that are replaced and kept, and return them by the paths of the files."""
         kept = [self._at(file.entry.path) for file in bundle.files if file.replaces is not None]
         kept = [path for path in kept if self.backup(path)]
         return dict(zip(kept, make_trashes(len(kept), self.staging, self.files), strict=True))
 
     def _look_again(self, placed: Sequence[tuple[Entry, TargetFile]]) -> Iterator[CommitStep]:
-        """Yield the steps that look, once files are placed, whether they have the attributes that they keep."""
+        """Yield the steps that check, once files are placed, whether they have the attributes that they keep."""
         if placed:
             keeps = self.files.keeps
             yield from self._set(
@@ -151,7 +151,7 @@ class _Steps:
             )
 
     def _set(self, wanted: Iterable[tuple[ExpectedFile, Attributes]]) -> Iterator[CommitStep]:
-        """Yield the steps that give files attributes: one for all that get the same."""
+        """Yield the steps that give files attributes: one step for all files that get the same."""
         alike: dict[Attributes, list[ExpectedFile]] = {}
         for file, attributes in wanted:
             if attributes != NO_ATTRIBUTES:
@@ -164,7 +164,7 @@ class _Steps:
         yield from remove_folders(sorted(self.gone), self.times)
 
     def _at(self, path: str) -> str:
-        """Return the path below the root of the files of a path in the file set."""
+        """Return a path of the file set as a path below the root of the files."""
         return self.folder if path == "." else joined(self.folder, path)
 
     def _folder(self, entry: FolderEntry, whole: WholeFolders) -> Iterator[CommitStep]:
@@ -180,7 +180,7 @@ class _Steps:
         yield from self._attributes(entry)
 
     def _prepare(self, entry: FolderEntry, staged: str) -> None:
-        """Give a staged folder its attributes, so that it has them from the first moment on in its place.
+        """Give a staged folder its attributes, so that it has them from its first moment in place.
 
         Attributes that would keep us from moving or removing it are left to the steps, and so are those that can't be set here.
         """
@@ -202,7 +202,7 @@ class _Steps:
         return replace(entry.attributes, modified=entry.modified or None)
 
     def _made(self, path: str) -> Iterator[CommitStep]:
-        """Yield the step that makes a folder, where there are folders, unless that is done."""
+        """Yield the step that makes a folder, where the storage has folders, unless that is done."""
         if not self.files.moves_folders or path in ("", "."):
             return
         if len(self.made) >= _MADE:

@@ -1,4 +1,4 @@
-"""Registrations: a published file set is made known elsewhere, such as to a catalog of tables, once its files are placed."""
+"""Registrations make a published file set known elsewhere, such as to a catalog of tables, once its files are placed."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class PlacedFileSet:
     """A file set whose files are placed.
 
     :param dataset: the URN of its dataset.
-    :param name: its name in that.
+    :param name: its name in the dataset.
     :param target: the mirror's target.
     :param workspace: the mirror's workspace, below which the files of steps lie.
     :param folder: its folder below the target; `.` for the root.
-    :param changed: the folders in it, `.` for itself, in which files were placed or deleted. Files whose names, or a folder of
-        theirs, begin with `_` or `.` don't count: engines that read tables leave them out.
+    :param changed: the folders in it, `.` for itself, in which files were placed or deleted. Files don't count if their name, or
+        that of a folder on the way, begins with `_` or `.`: engines that read tables leave them out.
     """
 
     dataset: str
@@ -67,12 +67,12 @@ class Registration(Protocol):
         """Where its steps are carried out: on the driver if they need Spark."""
 
     def steps(self, placed: PlacedFileSet) -> Iterable[CommitStep]:
-        """Return the steps, of the phase `settle`, that register a file set. Called at planning, too, with nothing changed.
+        """Return the steps, of the phase `settle`, that register a file set. Also called at planning, with nothing changed.
 
-        They may be repeated at any time, also by a late process after newer slots: so each brings what is registered to what the
-        files are by then.
+        They may be repeated at any time, even by a late process after newer slots. So each makes the registration agree with the
+        files as they are by then.
 
-        :raises ConfigurationError: it can't be registered as its names are.
+        :raises ConfigurationError: it can't be registered under its names.
         """
 
 
@@ -81,7 +81,7 @@ class ConnectedRegistration(Registration, Protocol):
     """A registration whose steps need a Spark with settings of its own, which come from a connection."""
 
     def settings(self, connections: Connections) -> Mapping[str, str]:
-        """Return the settings that Spark has to begin with, without secrets: they are on its command line.
+        """Return the settings that Spark must start with, without secrets, as they are on its command line.
 
         :raises ConfigurationError: the connection is missing, or isn't fit for it.
         """
@@ -92,12 +92,12 @@ class ConnectedRegistration(Registration, Protocol):
 class HiveTable:
     """Registers file sets as external tables, or as partitions of one, in the Hive metastore of Spark's driver.
 
-    The folders of partitions are named as Hive's are, `dt=2026-01-01/hour=3`. The table's folder is that of the file set without
-    them, so that the file set may be a whole table, or one partition of it.
+    The folders of partitions are named as in Hive, `dt=2026-01-01/hour=3`. The table's folder is the file set's without them, so
+    the file set may be a whole table, or one partition of it.
 
-    :param database: it has to exist.
+    :param database: it must exist.
     :param table: a name, in which `{dataset}` and `{set}` represent the URN of the dataset and the name of the file set in it.
-    :param columns: those in the files: `("id bigint", "name string")`. Without them the table has to exist.
+    :param columns: the columns in the files: `("id bigint", "name string")`. Without them, the table must exist.
     :param partitions: the columns that folders are named for: `("dt date",)`.
     :param format: as Hive's `STORED AS`: parquet, orc, avro, textfile, sequencefile, rcfile.
     :param location: the mirror's target as Spark and the metastore name it, such as `hdfs://namenode:8020/lake`. By default a
@@ -179,7 +179,7 @@ class HiveTable:
         return [*map(key_of, self.partitions)]
 
     def _split(self, folder: str) -> tuple[str, str]:
-        """Return a table's folder, and the folder in it that a file set's is; `.` for the table's own."""
+        """Return a table's folder, and the file set's folder relative to it; `.` for the table's own."""
         parts = [] if folder == "." else folder.split("/")
         named = [part.partition("=")[0].lower() for part in parts]
         for count in range(min(len(self._keys), len(parts)), 0, -1):
@@ -188,7 +188,7 @@ class HiveTable:
         return folder, "."
 
     def _partition(self, folder: str) -> str:
-        """Return the partition that a folder of the table is in; `.` for one that is above all."""
+        """Return the partition that a folder of the table is in; `.` for a folder above all partitions."""
         keys = self._keys
         parts = [] if folder == "." else folder.split("/")[: len(keys)]
         if [part.partition("=")[0].lower() for part in parts] != keys[: len(parts)]:
@@ -225,7 +225,7 @@ def registered(
     registration: Registration | None,
     placed: PlacedFileSet,
 ) -> Iterator[CommitStep]:
-    """Yield the steps of a file set, and then those that register it, if it is to be.
+    """Yield the steps of a file set, and then those that register it, if it is to be registered.
 
     :param copied: each bundle, with the result of its unit; read once.
     :param steps_of: returns the steps that place and delete files.

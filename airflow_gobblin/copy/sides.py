@@ -1,4 +1,4 @@
-"""The two sides of a file set: the parts of its source and of its target that a mirror is about, in the order of listings."""
+"""The two sides of a file set: the parts of its source and target that a mirror deals with, in the order of listings."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Sides:
     :param key_prefix: the start of the target's keys; `.` for none.
     :param origin: reads the source's files as they are converted.
     :param converted: the source's entries as the target will have them, if some have another name there.
-    :param pace: at which contents are read, if the mirror has a bandwidth.
-    :param sources: how many of the source's files were listed by now, with their bytes.
-    :param targets: how many of the target's files, of those that could come from the source.
+    :param pace: the pace at which contents are read, if the mirror has a bandwidth.
+    :param sources: how many of the source's files have been listed so far, with their bytes.
+    :param targets: how many of the target's files that could come from the source have been listed.
     """
 
     work: CopyWork
@@ -218,7 +218,7 @@ class Sides:
         return self.wanted.enters(self._from_root(folder))
 
     def could_come(self, entry: Entry) -> bool:
-        """Return whether something in the target has a name that something would get that the filter includes."""
+        """Return whether something in the target has a name that something included by the filter would get."""
         if self.converted is None:
             return self._includes(entry)
         if self.converted.left_alone.intersection((*folders_of(entry.path), entry.path)):
@@ -261,7 +261,7 @@ class Sides:
             raise self.error(entry.path, cause, "Rename it, or exclude it by the filter.")
 
     def _unfit(self, path: str) -> str:
-        """Return why the target can't have a name; nothing if it can."""
+        """Return why the target can't have a name; empty if it can."""
         if path.partition("/")[0] == OWN_FOLDER or not is_plain(path) or not self._can_be(path):
             return "the target can't have this name"
         if self.on_disk:
@@ -270,13 +270,13 @@ class Sides:
         return f"its key would have {size:,} bytes, and may have {_LONGEST_KEY:,}" if size > _LONGEST_KEY else ""
 
     def _can_be(self, path: str) -> bool:
-        """Return whether the target can have a name: on a disk it is any, elsewhere text, and in HDFS without colons."""
+        """Return whether the target can have a name: on a disk any, elsewhere only text, and in HDFS only text without colons."""
         if self.on_disk and not self.on_server:
             return True
         return _is_text(path) and not (self.on_server and ":" in path)
 
     def error(self, path: str | None, cause: str, hint: str) -> DifferenceError:
-        """Return the error that the file set, or one of its paths, can't be mirrored."""
+        """Return the error for the file set, or one of its paths, that can't be mirrored."""
         subject = f"file set {self.dataset.urn!r}"
         return DifferenceError(
             operation="mirror",

@@ -1,7 +1,7 @@
-"""The survey of a file set: what has to be done so that its target is like its source, and whether it may be.
+"""The survey of a file set: what must be done to make its target like its source, and whether that is allowed.
 
-It is made in one pass over both listings, in bounded memory. Anything that forbids it is known at their ends at the latest: then
-it raises, and nothing of it is carried out.
+It is made in one pass over both listings, in bounded memory. Anything that forbids it is known by their ends at the latest; the
+survey then raises an error, and none of it is carried out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Open:
     """A folder that the pass is in.
 
     :param used: whether the target needs it, for what is copied into it.
-    :param touched: whether something in it, not in its folders, is made, replaced or deleted.
+    :param touched: whether something directly in it, not in its folders, is made, replaced or deleted.
     :param left: whether the target has something in it that stays.
     :param files: how many files are copied into it and its folders.
     :param folders: how many new folders are below it.
@@ -118,7 +118,7 @@ class Survey:
         return self.sides.files.keeps
 
     def acts(self) -> Iterator[Act | SourceTotals]:
-        """Yield what has to be done, as it is found; if there are checks, and something to do, what the source has at the end.
+        """Yield what must be done, as it is found, and at the end the source's totals, if there are checks and something to do.
 
         :raises SourceError: the source is missing or can't be listed.
         :raises TargetError: the target can't be listed.
@@ -134,7 +134,7 @@ class Survey:
             yield SourceTotals(self.sides.sources, self.sides.source_bytes)
 
     def found(self, same: Callable[[Entry, Entry], bool], *, takes_calls: bool) -> Iterator[Act]:
-        """Yield what would have to be done, whether it may be or not. Errors are those of `acts`.
+        """Yield what would have to be done, whether it is allowed or not. Errors are those of `acts`.
 
         :param same: whether the target's file is like the source's.
         :param takes_calls: whether that takes calls of the trees.
@@ -259,7 +259,7 @@ class Survey:
             yield self._folder_entry(folder, whole=new and not folder.bare)
 
     def _may_change(self, folder: _Open) -> bool:
-        """Return whether this process may make and remove names in a folder of the target; `True` if it will make it itself."""
+        """Return whether this process may make and remove names in a folder of the target; `True` if it will make the folder."""
         if folder.target is not None:
             return self.sides.files.may_change(self._in_files(self._in_target(folder.path)))
         if folder.path != ".":
@@ -269,7 +269,7 @@ class Survey:
         return self.sides.target.entry(at) is None or self.sides.files.may_change(self._in_files(at))
 
     def missing_above(self) -> tuple[str, ...]:
-        """Return the folders above the file set's that the target doesn't have, the outermost first."""
+        """Return the folders above the file set's folder that the target doesn't have, the outermost first."""
         return tuple(path for path in folders_of(self.dataset.folder) if self.sides.target.entry(path) is None)
 
     def check_keep(self) -> None:
@@ -296,11 +296,11 @@ class Survey:
                 )
 
     def _in_target(self, path: str) -> str:
-        """Return the path in the target of a path of the file set."""
+        """Return a path of the file set as a path in the target."""
         return self.dataset.folder if path == "." else joined(self.dataset.folder, path)
 
     def _in_files(self, path: str) -> str:
-        """Return the path below the workspace, the root of its files, of a path in the target."""
+        """Return a path in the target as a path below the workspace, the root of its files."""
         target = path_below(self.work.workspace, self.work.target)
         return "/".join(part for part in (target or ".", path) if part != ".") or "."
 
@@ -318,7 +318,7 @@ class Survey:
         )
 
     def _wants_time(self, folder: _Open) -> bool:
-        """Return whether a folder's time is to be kept: not the target root's, in which we work ourselves."""
+        """Return whether a folder's time is to be kept. The target root's isn't, since we work in it ourselves."""
         wanted = self.work.keep.times and not self._is_target_root(folder)
         return wanted and folder.source is not None and folder.source.modified > 0
 
@@ -345,7 +345,7 @@ class Survey:
         return all_kept and self._keeps_time(folder) == self._wants_time(folder)
 
     def _folder_entry(self, folder: _Open, *, whole: bool) -> FolderEntry:
-        """Return what the target has to have. :param whole: whether it is new, with something copied into each folder of it."""
+        """Return what the target must have. :param whole: whether it is new, and something is copied into each of its folders."""
         assert folder.source is not None
         modified = self._time(folder.source) if self._keeps_time(folder) else 0
         inside = (folder.files, folder.folders) if whole else ()

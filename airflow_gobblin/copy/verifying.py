@@ -1,4 +1,4 @@
-"""`verify`: the target of a mirror against its source, more strictly than a plan compares them. Nothing is changed."""
+"""`verify` compares the target of a mirror with its source, more strictly than a plan does. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TIME = "its time is not the source's"
 def verify_copy(
     work: CopyWork, dataset: FileSet, files: Files, connections: Connections, *, content: bool
 ) -> Iterator[Deviation]:
-    """Yield everything in a file set's folder of the target that isn't as in the source. See `job.VerifiedWork`."""
+    """Yield everything in a file set's folder of the target that differs from the source. See `job.VerifiedWork`."""
     by_content = content and not gives_other_bytes(work.convert)
     compare = Compare.CHECKSUM if by_content else Compare.SIZE_AND_TIME
     delete = None if work.delete is None else Delete(1)
@@ -48,7 +48,8 @@ def verify_copy(
 class _Check:
     """The comparison of a file set's files, with the attributes that are kept.
 
-    :param comparison: of what a plan compares; `times` are those that are kept, if it isn't theirs.
+    :param comparison: the comparison of what a plan compares.
+    :param times: the comparison of times that are kept, if `comparison` doesn't compare them.
     """
 
     survey: Survey
@@ -66,7 +67,7 @@ class _Check:
         return not self._differing(source, target) and self.comparison.same(source, target)
 
     def _differing(self, source: Entry, target: Entry) -> str:
-        """Return what is known to differ without a look at the content; empty if nothing is."""
+        """Return what is known to differ without looking at the content; empty if nothing is."""
         if source.kind is not target.kind:
             return f"it is a {target.kind.value}, and a {source.kind.value} in the source"
         if source.known_size not in (None, target.size):

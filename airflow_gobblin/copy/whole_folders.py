@@ -1,4 +1,4 @@
-"""New folders of the target that are placed by one rename, with all files in them, in place of file by file."""
+"""New folders of the target that are placed by one rename, with all files in them, instead of file by file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from airflow_gobblin.steps.placing import PlaceFolderStep, place_folder
 from airflow_gobblin.storage.files.base import Attributes, Files
 
 Copied = tuple[Bundle, UnitResult]
-"""A bundle, with the result of its unit: its files are in the bundle's order."""
+"""A bundle with the result of its unit, whose files are in the bundle's order."""
 
 
 class WholeFolders:
-    """The new folders of a group of bundles that are placed whole, the outermost that can be.
+    """The new folders of a group of bundles that are placed whole: the outermost that can be.
 
-    Each is new, and everything in it is among these bundles and was staged in one folder: nobody writes there any more, since
+    Each is new, and everything in it is among these bundles and was staged in one folder, where nobody writes any more, since
     each try that wrote there is over. Anything else is placed file by file.
 
     :param steps: the steps that place them, by their paths in the file set.
@@ -51,7 +51,7 @@ class WholeFolders:
         return found
 
     def above(self, path: str) -> PlaceFolderStep | None:
-        """Return the step that places what is at a path of the file set with a folder, if one does."""
+        """Return the step that places a path of the file set as part of a whole folder, if one does."""
         if not self.steps:
             return None
         return next((self.steps[at] for at in (".", *folders_of(path), path) if at in self.steps), None)
@@ -102,12 +102,12 @@ def _placing(entry: FolderEntry, folders: int, staged: _Staged, folder: str, fil
 
 
 def _gives_all(entry: FolderEntry) -> bool:
-    """Return whether a folder gets all that the one above it would give to one that is made there."""
+    """Return whether a folder's own attributes include all that the folder above would give one that is made there."""
     return entry.attributes.group is not None and entry.attributes.mode is not None
 
 
 def _is_given_alike(source: str, target: str, files: Files) -> bool:
-    """Return whether a folder that is made in a staged one's place gets the same group, by a setgid bit, as that got."""
+    """Return whether a folder made in the target would get the same group, by a setgid bit, as the staged one got."""
     there = next((found for path in reversed(folders_of(target)) if (found := files.folder(path))), files.folder("."))
     return _passed_on(there) == _passed_on(files.folder(posixpath.dirname(source)))
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _WORTH_OF_DISKS = 4 * MOST_BYTES
 _UNITS_AT_ONCE = 4
-"""One is copied, and others are copied already, until the disk has written them."""
+"""One is being copied; the others are copied already, and wait until the disk has written them."""
 
 
 @record("copy_binding")
@@ -76,8 +76,8 @@ class CopyWork:
 
     :param mirror: the mirror's name; the other fields are those of a `Mirror`.
     :param checksums: whether the SHA-256 of each file is taken when it is copied.
-    :param bandwidth: the bytes a second that the tasks of a run read, all together.
-    :param split_above: the size above which a file is copied in parts; `None`: none is.
+    :param bandwidth: the bytes per second that all tasks of a run read together.
+    :param split_above: the size above which a file is copied in parts; `None`: no file is.
     """
 
     mirror: str
@@ -113,13 +113,13 @@ class CopyWork:
 
     @property
     def task_weight(self) -> int:
-        """The weight of some thousand small files; between disks, that of a gigabyte, which takes them as long."""
+        """The weight of a few thousand small files; between disks, the weight of a gigabyte, which takes as long there."""
         on_disks = remote_location(self.source) is None and remote_location(self.workspace) is None
         return _WORTH_OF_DISKS if on_disks else MOST_BYTES
 
     @property
     def units_at_once(self) -> int:
-        """The number of bundles that a task has begun, one of which is copied, and others made durable."""
+        """The number of bundles that a task has begun: one is being copied, and the others are being made durable."""
         return _UNITS_AT_ONCE
 
     @property
@@ -151,7 +151,7 @@ class CopyWork:
         )
 
     def check(self, dataset: DatasetLike, connections: Connections) -> Iterator[GobblinError]:
-        """Yield nothing: anything that keeps a file set from being planned is seen by planning it."""
+        """Yield nothing: planning a file set shows anything that keeps it from being planned."""
         return iter(())
 
     def plan(
@@ -169,7 +169,7 @@ class CopyWork:
         assert isinstance(dataset, FileSet)
         if (backup := self._backup) is not None:
             check_backup(files, backup)
-        if self.register is not None:  # if it can't be, that is known before anything is copied
+        if self.register is not None:  # if it can't be registered, that is known before anything is copied
             tuple(self.register.steps(self._placed(dataset.dataset, dataset.name, dataset.folder)))
             self.driver_settings(connections)
         found = plan_copy(self.of(dataset), dataset, states, request, files, connections)
@@ -191,17 +191,17 @@ class CopyWork:
 
     @property
     def takes_checksums(self) -> bool:
-        """Whether it is taken of what is copied through us. In GCS and ADLS a placed copy is known by it."""
+        """Whether the SHA-256 is taken of files that are copied through us. In GCS and ADLS, a placed copy is known by it."""
         target = remote_location(self.workspace)
         by_content = target is not None and target.scheme in ("gs", "abfs")
         return self.wants_checksums or by_content
 
     @property
     def recipe(self) -> str:
-        """A digest of what decides how a file is copied; empty if a finished copy is not to be used again.
+        """A digest of what decides how a file is copied; empty if a finished copy can't be used again.
 
-        A converter that needs keys, or is the author's own, may give something else by the next run. And where checksums are
-        compared since times aren't trusted, the time of a file doesn't show that its copy is still right.
+        A converter that needs keys, or is the author's own, may give another result in the next run. And where checksums are
+        compared because times aren't trusted, the time of a file doesn't show that its copy is still right.
         """
         may_differ = any(type(converter) not in UNCHANGING for converter in self.convert)
         by_time_only = self.compare is Compare.CHECKSUM and object_location(self.source) is None
@@ -221,13 +221,13 @@ class CopyWork:
         return {file.path.removeprefix(f"{staging}/").split("/", 2)[2]: file for file in files}
 
     def guids(self, plan: Plan, unit: WorkUnit) -> Mapping[str, bytes]:
-        """Return the GUIDs of a bundle's files; none of members of an archive, which is read to its end."""
+        """Return the GUIDs of a bundle's files, but none for members of an archive, which is read to its end."""
         bundle, keep = Bundle.of(unit), self.of(CopyBinding.of(plan)).keep
         entries = () if bundle.archive else (file.entry for file in bundle.files)
         return {entry.path: guid_of(entry, keep.of(entry.attributes)) for entry in entries}
 
     def _in_workspace(self, plan: WorkPlan) -> WorkPlan:
-        """Return a plan with its folder below the workspace, in place of that below the target."""
+        """Return a plan with its folder given below the workspace instead of below the target."""
         target = path_below(self.workspace, self.target)
         assert target is not None, "checked when the job is opened"
         folder, binding = target if plan.folder == "." else joined(target, plan.folder), plan.binding
@@ -262,7 +262,7 @@ class CopyWork:
         return replace(result, replaced=bundle.replaced, deleted=len(bundle.deletes))
 
     def parts(self, unit: WorkUnit, plan: Plan) -> int:
-        """Return in how many parts a unit is copied."""
+        """Return how many parts a unit is copied in."""
         from airflow_gobblin.copy.transfer import splitting
 
         return splitting.parts(self.of(CopyBinding.of(plan)), unit)
@@ -270,7 +270,7 @@ class CopyWork:
     def finished_parts(
         self, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]
     ) -> tuple[str, Mapping[int, UnitResult]]:
-        """Return the parts of a file that needn't be copied again, and the upload that they are of."""
+        """Return the parts of a file that needn't be copied again, and the upload that they belong to."""
         from airflow_gobblin.copy.transfer import splitting
 
         return splitting.finished_parts(self, unit, plan, attempt, results)
@@ -313,7 +313,7 @@ class CopyWork:
     def verify(
         self, dataset: DatasetLike, files: Files, connections: GuardedConnections, *, content: bool
     ) -> Iterator[Deviation]:
-        """Yield everything in the target that isn't as in the source."""
+        """Yield everything in the target that differs from the source."""
         from airflow_gobblin.copy.verifying import verify_copy
 
         assert isinstance(dataset, FileSet)
@@ -366,7 +366,7 @@ class CopyWork:
 
     @property
     def needs_driver(self) -> bool:
-        """Whether steps of it are carried out on Spark's driver: registrations may be."""
+        """Whether some of its steps are carried out on Spark's driver, as registrations may be."""
         return self.register is not None and self.register.site is Site.DRIVER
 
     def driver_settings(self, connections: Connections) -> Mapping[str, str]:
@@ -377,6 +377,6 @@ class CopyWork:
         return PlacedFileSet(dataset, name, self.target, self.workspace, folder)
 
     def _below_target(self, folder: str) -> str:
-        """Return a file set's folder below the target, from that below the workspace."""
+        """Return a file set's folder below the target, given its folder below the workspace."""
         target = path_below(self.workspace, self.target)
         return "." if folder == target else folder if target == "." else folder.removeprefix(f"{target}/")

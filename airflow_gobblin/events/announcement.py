@@ -60,7 +60,7 @@ class Announcement:
 
 def announce(opened: OpenJob, urns: Iterable[str] | None, run_key: str, context: Context) -> Announcement:
     """Emit an event for each published slot of these datasets that has had none, no matter which run published it; and one for
-    the versions of a stage among them, be they without files.
+    the versions of a stage among them, even if they have no files.
 
     :param urns: `None` for all datasets.
     """

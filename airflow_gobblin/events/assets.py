@@ -41,8 +41,8 @@ def dataset_asset(*, ingestion: str, urn: str, extra: dict[str, JsonValue] | Non
 
 
 def versions_asset(*, ingestion: str) -> Asset:
-    """Return the asset of a job's versions. An event reports that a run which seals one of an ingestion has ended, or that a
-    stage has made some.
+    """Return the asset of a job's versions. An event reports that an ingestion's run which seals one has ended, or that a stage
+    has made some.
 
     :raises ConfigurationError: the ingestion's name is not valid.
     """

@@ -36,7 +36,7 @@ __all__ = ["lineage"]
 
 
 def lineage(work: Work, publications: tuple[Publication, ...], connections: Connections) -> OperatorLineage[Any, Any]:
-    """Return the inputs and outputs of a task that announced these slots; of several slots of a dataset, the newest."""
+    """Return the inputs and outputs of a task that announced these slots, by the newest one of each dataset."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     newest = {one.urn: one for one in sorted(publications, key=lambda one: one.slot)}
@@ -114,7 +114,7 @@ def _schema(published: pa.Schema) -> schema_dataset.SchemaDatasetFacet:
 
 
 def _traced(work: RowsWork, published: pa.Schema) -> Mapping[str, str] | None:
-    """Map each published column that comes from one of the source to that one; return `None` if a converter isn't known."""
+    """Map each published column that comes from a source column to that column; return `None` if a converter isn't known."""
     columns = {name: name for name in published.names}
     for converter in reversed(work.converters):
         if isinstance(converter, AddColumn):

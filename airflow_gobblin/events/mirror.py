@@ -29,7 +29,7 @@ _SECONDS = 10.0
 
 
 def mirror_watermarks(publications: Sequence[Publication]) -> None:
-    """Write the newest watermark of each dataset, for at most some seconds.
+    """Write the newest watermark of each dataset, for some seconds at most.
 
     Airflow knows the asset of a new dataset about a minute after its first event; until then there is nowhere to write to.
     """

@@ -1,1 +1,1 @@
-"""How the tasks reach the world outside: connections, journals, Spark."""
+"""How the tasks reach the outside world: connections, journals, Spark."""

@@ -124,7 +124,7 @@ def open_target(where: Registered) -> Files:
 
 
 def open_administration(where: Registered, actor: str, *, new: bool = False) -> Administration:
-    """Open the actions on an ingestion's datasets. Parameters and errors as of `open_journal` and `open_target`.
+    """Open the actions on an ingestion's datasets. Parameters and errors as for `open_journal` and `open_target`.
 
     :param actor: the acting user.
     :param new: the journal may be one that no run has created yet.
@@ -139,7 +139,7 @@ def open_administration(where: Registered, actor: str, *, new: bool = False) -> 
 def open_preview(where: Registered, actor: str) -> Administration:
     """Open the actions on an ingestion whose journal doesn't exist, to preview them on an empty one. Nothing is created.
 
-    Parameters and errors as of `open_administration`.
+    Parameters and errors as for `open_administration`.
     """
     from airflow_gobblin.admin.actions import Administration
     from airflow_gobblin.journal.journal import Journal

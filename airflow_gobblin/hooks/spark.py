@@ -112,7 +112,7 @@ def prepare_submit(
 ) -> None:
     """Prepare a hook to run a driver beside the Airflow task, with its secrets and environment, and to watch its output.
 
-    :param notice: as of `watch_output`.
+    :param notice: as for `watch_output`.
     :raises EnvironmentMismatchError: `spark-submit` or Java is missing.
     """
     environment, binary = driver_environment(hook._connection["master"], secrets), hook._connection["spark_binary"]

@@ -48,7 +48,7 @@ class StepsOnSpark:
 
     :param opened: the opened job of the ingestion.
     :param options: how applications are submitted: arguments of `SparkSubmitHook`.
-    :param above: as of `StepRunner`.
+    :param above: as in `StepRunner`.
     """
 
     def __init__(self, opened: OpenJob, options: Mapping[str, Any], above: int | None) -> None:
@@ -134,9 +134,9 @@ class StepsOnSpark:
         return answers
 
     def _with_settings(self) -> Mapping[str, Any]:
-        """Return how applications are submitted whose driver carries out steps.
+        """Return how to submit applications whose driver carries out steps.
 
-        :raises ConfigurationError: Spark runs already, and can't be given the settings that the steps need.
+        :raises ConfigurationError: Spark is already running, and can't be given the settings that the steps need.
         """
         work, conf = self._opened.job.work, self._options["conf"]
         settings = work.driver_settings(AirflowConnections()) if isinstance(work, DriverWork) else {}

@@ -65,26 +65,26 @@ class Slot:
 
     @property
     def rows(self) -> int:
-        """The number of rows in them."""
+        """The number of rows in these files."""
         if self.trimmed is not None:
             return self.trimmed.rows
         return sum(u.rows_written for u in _good(self.decision) if u.channel == ROWS)
 
     @property
     def dead_letters(self) -> int:
-        """The number of refused rows in them, which aren't among those."""
+        """The number of refused rows in its files, which `rows` doesn't count."""
         return (
             self.trimmed.dead_letters if self.trimmed is not None else sum(u.dead_letters for u in _good(self.decision))
         )
 
     @property
     def keeps_units(self) -> bool:
-        """Whether its units are live until they are retired. Not so of a difference of files: see `Holds.keeps_units`."""
+        """Whether its units are live until they are retired. Those of a difference of files aren't: see `Holds.keeps_units`."""
         return self.holds is None or self.holds.keeps_units
 
     @property
     def replaced(self) -> int:
-        """The number of these files that took the place of others, in a mirror."""
+        """The number of its files that took the place of others, in a mirror."""
         return self.trimmed.replaced if self.trimmed is not None else sum(u.replaced for u in _good(self.decision))
 
     @property
@@ -99,7 +99,7 @@ class Slot:
 
     @property
     def unit_states(self) -> Counter[UnitState]:
-        """How many units of its plan are in each state; none are known of a trimmed slot."""
+        """How many units of its plan are in each state; for a trimmed slot, none are known."""
         states = Counter(unit.state for unit in self.decision.units)
         if self.done and UnitState.SUCCESSFUL in states:
             states[UnitState.COMMITTED] = states.pop(UnitState.SUCCESSFUL)
@@ -173,7 +173,7 @@ class Slot:
 
     @property
     def is_news(self) -> bool:
-        """Whether it must be announced: it published files, or it is a stage's version, be it one without files."""
+        """Whether it must be announced: it published files, or it is a stage's version, even one without files."""
         return self.publishes or (self.done and self.decision.checkpoint is not None)
 
     @property
@@ -200,16 +200,16 @@ class Slot:
 
 @dataclass(frozen=True)
 class TrimmedSlot:
-    """The remainder of a slot whose records were trimmed: how it ended, for which run, and where any live units of it are.
+    """The remainder of a slot whose records were trimmed: how it ended, for which run, and where any of its live units are.
 
     :param actor: the person who asked for it.
     :param reason: why they asked.
     :param abandoned_by: the person who abandoned it.
     :param abandon_reason: why they abandoned it.
-    :param releases: as of a `Slot`.
+    :param releases: as in a `Slot`.
     :param planned: the range that was asked for, if a part of it isn't covered.
-    :param table: as of its decision.
-    :param table_version: as of its outcome.
+    :param table: as in its decision.
+    :param table_version: as in its outcome.
     """
 
     slot: int
@@ -282,10 +282,10 @@ class Snapshot:
     :param slots: what remains of each slot, from 1 on.
     :param units: the units that were live then.
     :param unit_slots: the slot of each of these units.
-    :param origins: as of a `DatasetState`, as pairs, of slots with live units.
-    :param spoiled: as of a `DatasetState`: without it, void seals would be valid again.
-    :param checkpoints: as of a `DatasetState`, as pairs.
-    :param looked: as of a `DatasetState`, and so is `floor`.
+    :param origins: as in a `DatasetState`, but as pairs, of slots with live units.
+    :param spoiled: as in a `DatasetState`: without it, void seals would be valid again.
+    :param checkpoints: as in a `DatasetState`, but as pairs.
+    :param looked: as in a `DatasetState`, and so is `floor`.
     """
 
     slot: int
@@ -338,7 +338,7 @@ class History:
 
     @property
     def pending(self) -> Slot | None:
-        """The slot whose outcome is missing, if there is one: the newest but for pauses and their ends."""
+        """The slot whose outcome is missing, if any: the newest, apart from pauses and their ends."""
         return unfinished(self.slots)
 
     @property
@@ -363,12 +363,12 @@ class History:
 
     @property
     def of_files(self) -> bool:
-        """Whether the newest slot of a run, be it done or not, holds a difference of files."""
+        """Whether the newest slot of a run, done or not, holds a difference of files."""
         newest = next((slot for slot in self.newest_first if slot.holds is not None), None)
         return newest is not None and not newest.keeps_units
 
     def has(self, path: str) -> bool:
-        """Return whether a path below the target root is in a folder that a slot of it publishes to."""
+        """Return whether a path below the target root is in a folder that one of its slots publishes to."""
         folders = {slot.decision.folder for slot in self.slots} - {""}
         return any(folder == "." or path.startswith(f"{folder}/") for folder in folders)
 
@@ -385,7 +385,7 @@ class History:
 
     @property
     def newest_first(self) -> Iterator[Slot]:
-        """Its slots, the newest first; of trimmed slots, what remains of them."""
+        """Its slots, the newest first; for trimmed slots, what remains of them."""
         yield from reversed(self.slots)
         yield from (trimmed.as_slot(self.urn) for trimmed in reversed(self.trimmed))
 
@@ -403,8 +403,8 @@ class History:
         return newest is None or self.table_of(newest) is not None
 
     def mark_before(self, number: int, table: str) -> Mark | None:
-        """Return the mark that a table must have before a slot commits to it: of the newest earlier slot that did, or was shut
-        out there.
+        """Return the mark that a table must have before a slot commits to it: that of the newest earlier slot that did so, or was
+        shut out there.
 
         :param table: the table's id.
         """
@@ -432,12 +432,12 @@ class History:
         return ref.channel == ROWS and self.table_of(ref.slot) is not None
 
     def table_of(self, slot: int) -> TableTarget | None:
-        """Return the table that the rows of a slot went to; `None`: they are in files."""
+        """Return the table that the rows of a slot went to; `None` if they are in files."""
         trimmed = self.trimmed[slot - 1] if slot <= len(self.trimmed) else None
         return self.slot(slot).decision.table if trimmed is None else trimmed.table
 
     def table_units(self, units: Iterable[UnitRef]) -> tuple[TableUnit, ...]:
-        """Return what live units are in their table; those without files aren't there."""
+        """Return live units as their table has them; those without files aren't there."""
         found = ((self.token(ref.slot), self.state.live[ref]) for ref in units if self.is_in_table(ref))
         return tuple(TableUnit(token, unit.unit, unit.files, unit.rows_written) for token, unit in found if unit.files)
 
@@ -458,7 +458,7 @@ class History:
 
     @property
     def unpublished(self) -> Note | None:
-        """The newest note of a run, since the newest slot that counts, that it published nothing."""
+        """The newest note, since the newest slot that counts, that a run published nothing."""
         notes = [*self.early_notes]
         for slot in self.slots:
             notes = [*(() if slot.decision.action.counts else notes), *slot.notes]
@@ -474,7 +474,7 @@ class History:
 
     @property
     def last_digest(self) -> str:
-        """The digest by which the next decision names the last slot, unless that begins or ends a pause."""
+        """The digest by which the next decision names the last slot, unless that decision begins or ends a pause."""
         return self.named_by(Action.COMMIT)
 
     def named_by(self, action: Action) -> str:
@@ -523,7 +523,7 @@ class History:
 
     @property
     def tried(self) -> datetime | None:
-        """When a run last decided a slot of it, or noted that it couldn't; used for fairness only."""
+        """When a run last decided one of its slots, or noted that it couldn't; used for fairness only."""
         decided = (slot.decision.at for slot in self.slots if slot.decision.run_key)
         notes = (*self.early_notes, *(note for slot in self.slots for note in slot.notes))
         return max((*decided, *(n.at for n in notes if n.says is NoteKind.UNPUBLISHED)), default=None)
@@ -593,7 +593,7 @@ def take_snapshot(history: History, slot: int, at: datetime) -> Snapshot:
 
 
 def _missed(slot: TrimmedSlot, state: DatasetState) -> Range | None:
-    """Return what a slot had planned, if a run that it answers may still miss a part of that."""
+    """Return what a slot had planned, if a run that it answers may still be missing a part of that."""
     planned = slot.planned
     done = planned is None or state.coverage.covers(planned) or slot.generation != state.generation
     return None if done else planned
@@ -689,7 +689,7 @@ class _StateBuilder:
     floor: int = 0
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Begin with the snapshot that replaces the slots before."""
+        """Begin with the snapshot that replaces the earlier slots."""
         self.coverage = snapshot.coverage
         self.generation = snapshot.generation
         self.head = snapshot.slot
@@ -750,9 +750,9 @@ class _StateBuilder:
             self.checkpoints[decision.slot] = decision.checkpoint
 
     def _inherit(self, slot: Slot) -> None:
-        """Keep whose version the units of a slot have that replaces others; or else, of what it takes something back.
+        """Keep whose version a slot's units have, if it replaces others; or else, what it takes something back from.
 
-        A snapshot isn't made in place of the one before, but of what the source has by now: it has a version of its own.
+        A snapshot isn't made in place of the one before, but from what the source has by now: it has a version of its own.
         """
         decision = slot.decision
         retired = (

@@ -89,17 +89,17 @@ _ID = "_journal"
 _HOMES = "_homes"
 """The prefix of each ingestion's homes: see `commit/homes.py`."""
 _SHARED = re.compile(r"_journal|_(homes|inputs|seals)/[^/]+/[0-9]{10}|_probe/.*|_probe_passed/.*|_gobblin/.*")
-"""The keys outside any ingestion that are known; a journal in the root of a target has its workspace beside it."""
+"""The known keys outside any ingestion; a journal in the root of a target has its workspace beside it."""
 _UNREAD = frozenset({NoteKind.ANNOUNCED, NoteKind.CLEANED})
 """Notes whose keys contain all that the fold needs."""
 _BYTES_KEPT = 16 << 20
 _READ_TOGETHER = 1000
 _FOLDED = 10_000
-"""The most slots and live units of the histories that are kept; the last one is kept, whatever it has."""
+"""The most slots and live units in the histories that are kept; the last one is kept, however many it has."""
 _TRIES = 5
 _PAUSE = 0.05
 _LISTINGS = 22
-"""How often a listing that lags behind is made, with growing pauses: 80 seconds in all."""
+"""How many times a listing that lags behind is made, with growing pauses: 80 seconds in all."""
 _GAPS = 20
 """The most gaps of a listing that are checked."""
 
@@ -137,7 +137,7 @@ class Keys:
 
     @property
     def may_be_unpublished(self) -> bool:
-        """Whether a run noted that it published nothing, and no slot with an outcome came since."""
+        """Whether a run noted that it published nothing, and no slot with an outcome has come since."""
         last = max(self.outcomes, default=0)
         since = (kind for slot, notes in self.notes.items() if slot >= last for _, kind in notes)
         return NoteKind.UNPUBLISHED in since
@@ -300,7 +300,7 @@ class Journal:
         yield from self._read_together(some, names)
 
     def newest_history(self, urn: str) -> History:
-        """Fold a dataset's chain up to its very end: a slot that the listing lacks yet is looked for by its key.
+        """Fold a dataset's chain up to its very end: a slot that isn't listed yet is looked for by its key.
 
         :raises RecordError: as `history`.
         """
@@ -326,7 +326,7 @@ class Journal:
         homes = [*self._homes]
         while (data := self.store.get(key := self._home(len(homes) + 1))) is not None:
             homes.append(wire.loads(data, Home, key))
-        found = self._homes = tuple(homes)  # at once, for threads may share the journal
+        found = self._homes = tuple(homes)  # at once, since threads may share the journal
         return found
 
     def _moved_to(self) -> str | None:
@@ -340,8 +340,8 @@ class Journal:
         """Return the published files of a dataset, exactly once: as a list, an Arrow dataset or a Spark DataFrame.
 
         :param root: the target root, if its path here differs from the one that the tasks used.
-        :param version: only what it has up to this version: one that the stage made, or that the ingestion sealed.
-        :param channel: a channel of a stage, by its name, in the place of its rows.
+        :param version: only what it has up to this version, which the stage made or the ingestion sealed.
+        :param channel: a channel of a stage, by its name, instead of its rows.
         :raises NotFoundError: the journal has no such dataset, or the dataset no such version, or no such channel.
         :raises NeverPublishedError: no run has published it yet.
         :raises ConfigurationError: as `versions.units_up_to`; or it is a mirror's.
@@ -427,7 +427,7 @@ class Journal:
     ) -> tuple[PublishedFile, ...]:
         """Return the published files of some units, slot by slot, or those of their dead letters.
 
-        :param root: as of `read_dataset`.
+        :param root: as for `read_dataset`.
         :raises RecordError: as `steps`.
         """
         root = root or self._moved_to()
@@ -445,7 +445,7 @@ class Journal:
         )
 
     def steps(self, decision: Decision, shards: Iterable[ShardRef] | None = None) -> Iterator[CommitStep]:
-        """Yield the stored steps of a decision, in order, one shard at a time in memory; all but the last.
+        """Yield the stored steps of a decision, all but the last, in order, with one shard at a time in memory.
 
         :param shards: those of its shards whose steps are wanted; all by default.
         :raises RecordError: as `shards`.
@@ -605,7 +605,7 @@ class Journal:
         On a mounted file system with attribute caches (NFS) a listing may show an earlier state of a folder. Trusting it would
         mean trying the same slot again and again, or taking the journal for broken.
 
-        :raises StoreError: a known record is missing after longer than such caches are kept.
+        :raises StoreError: a known record is missing for longer than such caches are kept.
         """
         missing: list[str] = []
         for number in range(_LISTINGS):
@@ -650,12 +650,12 @@ class Journal:
         return history
 
     def _as_folded(self, keys: Keys, urn: str | None) -> History | None:
-        """Return the history of a dataset, if it was folded and has no other records since."""
+        """Return the history of a dataset, if it was folded and still has the same records."""
         before, history = self._folded.get(keys.dataset, (None, None))
         return history if before == keys and history is not None and urn in (None, history.urn) else None
 
     def _keep_folded(self, keys: Keys, history: History) -> None:
-        """Keep a history, and of those before it the newest, as far as there is room."""
+        """Keep a history, and the newest of those before it, as far as there is room."""
         with self._lock:  # threads may share the journal
             before = self._folded.pop(keys.dataset, None)
             self._folded_size += _size(history) - (0 if before is None else _size(before[1]))
@@ -771,7 +771,7 @@ class Journal:
             )
 
     def _check_follows(self, slot: Slot, number: int, before: Sequence[Slot], snapshot: Snapshot | None) -> None:
-        """Check that a slot follows from those before it, and what replaces the ones before these."""
+        """Check that a slot follows from those before it, and from what replaces the ones before these."""
         decision = slot.decision
         first = snapshot.digest if snapshot is not None else ""
         if decision.slot != number:

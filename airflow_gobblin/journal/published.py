@@ -52,7 +52,7 @@ class PublishedDataset:
     """A dataset as recorded in the journal: a consistent view, even while it is being published.
 
     :param slot: the newest slot included.
-    :param watermark: `None` also of an old version.
+    :param watermark: `None` for an old version, too.
     :param schema: the published schema, as written by `schema.encode`.
     :param table: the table that its rows are in, which has no files for the journal to name.
     :param table_version: what people call the version of that table; empty: as it is now.
@@ -114,8 +114,8 @@ class PublishedDataset:
     def to_spark(self, spark: Any, connections: Connections | None = None) -> Any:
         """Read it as a DataFrame. A timestamp without a zone stays one (`timestamp_ntz`), whatever the session's zone.
 
-        Spark reads S3 by its own client (`s3a`), with the session's settings; and a Delta or an Iceberg table by its own reader,
-        for which the session has the format's jar.
+        Spark reads S3 by its own client (`s3a`), with the session's settings, and a Delta or an Iceberg table by its own
+        reader, for which the session needs the format's jar.
 
         :param spark: a `SparkSession`, classic or Connect.
         :param connections: where to find the secrets of a table's catalog, as for `to_arrow`.
@@ -176,7 +176,7 @@ def _table_in_spark(
         reader = spark.read.format(source.format)
         found = (reader.option("versionAsOf", source.version) if source.version else reader).load(source.path)
         found.schema  # noqa: B018 - by Spark Connect, nothing is looked at before
-    except Exception as error:  # of PySpark, of its bridge to Java, of Spark Connect
+    except Exception as error:  # from PySpark, its bridge to Java, or Spark Connect
         raise ConfigurationError(
             operation="read",
             subject=subject,
@@ -188,7 +188,7 @@ def _table_in_spark(
 
 
 def read_parquet(spark: Any, schema: str, paths: Sequence[str]) -> Any:
-    """Read published files as a DataFrame; without any it has no rows. See `PublishedDataset.to_spark`.
+    """Read published files as a DataFrame; without any, it has no rows. See `PublishedDataset.to_spark`.
 
     :param schema: their schema, encoded.
     """

@@ -42,7 +42,7 @@ class Action(StrEnum):
     FLOOR = "floor"
     """A stage gives up the state of its oldest versions: its units are retired, and their files removed."""
     TAKE_OVER = "take-over"
-    """The dataset makes a table its own that was another one's."""
+    """The dataset makes another's table its own."""
 
     @property
     def needs_outcome(self) -> bool:
@@ -116,7 +116,7 @@ class Decision:
     :param checkpoint: what the version of a stage was made from, if it publishes one.
     :param looked: how far the stage has looked for retired parents, by the id of each upstream: a slot that has ended.
     :param floor: the slot below which the state of its versions is given up; it never falls.
-    :param table: the table that its steps commit to, as it was then; `None`: they commit to none.
+    :param table: the table that its steps commit to, as it was then; `None` if they commit to none.
     """
 
     slot: int
@@ -160,7 +160,7 @@ class Decision:
     def of(self, phase: Phase, *sites: Site) -> tuple[ShardRef, ...]:
         """Return the shards of a phase.
 
-        :param sites: only those that are carried out there; none: all.
+        :param sites: only those that are carried out there; by default all.
         """
         return tuple(shard for shard in self.shards if shard.phase is phase and (not sites or shard.site in sites))
 
@@ -193,8 +193,8 @@ class Outcome:
     """How a slot ended.
 
     :param decision: the digest of the decision that it ends.
-    :param table_version: what people call the version of the table that its commit made; empty: it commits to none, or that isn't
-        known.
+    :param table_version: what people call the version of the table that its commit made; empty if it commits to none, or that
+        isn't known.
     """
 
     slot: int

@@ -4,10 +4,10 @@
 
 A version is the end of a run's data interval. A seal names the newest slot of each dataset, its *head*: everything up to the
 version is what the slots up to there published, and what replaced that later. Nothing marks a seal as void: a rewind or a drop
-spoils all heads from the oldest slot on that it takes something of (`DatasetState.spoiled`), whenever a seal with such a head
-was written.
+spoils all heads from the oldest slot onward that it takes something from (`DatasetState.spoiled`), whenever a seal with one of
+them was written.
 
-Of a dataset that lost nothing a void seal's boundary stays: a stage that reads this dataset alone has consumed up to there. A
+For a dataset that lost nothing, a void seal's boundary stays: a stage that reads only this dataset has consumed up to there. A
 version that is sealed again ends at the same slot of it (`head_of`). `tests/protocol/pipelines` has the model of all this.
 """
 
@@ -36,7 +36,7 @@ class SealedDataset:
 
     :param head: its newest slot that had ended; 0 if there was none.
     :param generation: its generation then.
-    :param waits: why rows below the version may come later: it was held or paused; empty if they all are in.
+    :param waits: why rows below the version may come later: it was held or paused; empty if all of them are in.
     """
 
     head: int
@@ -44,7 +44,7 @@ class SealedDataset:
     waits: str = ""
 
     def intact(self, state: DatasetState) -> bool:
-        """Return whether nothing was taken back since of what it sealed."""
+        """Return whether nothing of what it sealed was taken back since."""
         return self.generation == state.generation or state.intact(self.head)
 
 
@@ -151,7 +151,7 @@ class Seals:
 
 
 def is_valid(seal: Seal, states: Mapping[str, DatasetState]) -> bool:
-    """Return whether a seal isn't void: nothing was taken back of any of its datasets.
+    """Return whether a seal isn't void: nothing of any of its datasets was taken back.
 
     :param states: the states of its datasets, by URN, read after it; one without records lost nothing.
     """

@@ -1,7 +1,7 @@
 """Old versions of datasets, for readers: the units that hold what a dataset had up to a version.
 
-A stage has the versions that it made; a dataset of a source those that its job sealed. Rows that replaced others of a version
-later are part of that version, and rows that were taken back are gone: a version is what stages would read of it now.
+A stage has the versions that it made; a dataset of a source those that its job sealed. Rows that later replaced others of
+a version are part of it, and rows that were taken back are gone: a version is what stages would read of it now.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def units_up_to(
 
     :param seals: those of its job.
     :param number: the number of the newest of them when the history was read, or of an older one.
-    :raises NotFoundError: it has no such version, or no longer; the versions next to it are named.
+    :raises NotFoundError: it has no such version, or no longer has it; the versions next to it are named.
     :raises ConfigurationError: the version has no time zone, or each slot of the dataset replaces the ones before.
     :raises RecordError: as `Seals.after`.
     """
@@ -49,7 +49,7 @@ def units_up_to(
 def table_slot(version: datetime, history: History, seals: Seals, number: int) -> Slot:
     """Return the slot whose commit left a table as it was at a version. The parameters are those of `units_up_to`.
 
-    :raises NotFoundError: it has no such version; rows of it were replaced since; or it isn't known what the table calls it.
+    :raises NotFoundError: it has no such version, rows of it were replaced since, or it isn't known what the table calls it.
     :raises ConfigurationError: the version has no time zone.
     :raises RecordError: as `Seals.after`.
     """
@@ -94,7 +94,7 @@ def state_after(version: datetime | None, history: History) -> tuple[UnitRef, St
 
     :param version: `None`: the newest.
     :raises StateGivenUpError: the state of that version is given up.
-    :raises NotFoundError: it keeps no state; or it has no such version, or no longer: the versions next to it are named.
+    :raises NotFoundError: it keeps no state, or it has no such version, or no longer has it: the versions next to it are named.
     :raises ConfigurationError: the version has no time zone.
     """
     state = history.state
@@ -153,7 +153,7 @@ def _unreadable(version: datetime, history: History, cause: str) -> NotFoundErro
 
 
 def _why(version: datetime, history: History) -> str:
-    """Return why a version isn't there: of a stage, what is on record of it."""
+    """Return why a version isn't there; for a stage, what is on record about it."""
     made = [slot for slot in history.slots if (one := slot.decision.checkpoint) and one.version == version]
     if not made:
         return "it has no such version, or no longer"

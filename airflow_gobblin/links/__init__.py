@@ -1,6 +1,6 @@
 """Links of an ingestion's tasks: to their datasets on the page in Airflow's UI, and to Spark's own pages.
 
-Airflow asks for them in the task's process when the task has ended, even by failure. Until then the task itself sets a link.
+Airflow asks for them in the task's process when the task has ended, even if it failed. Until then, the task itself sets a link.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def page_address(dag_id: str, ingestion: str, urn: str | None = None) -> str:
 def _urns(job: Job, reference: Any) -> tuple[str, ...]:
     """Return the datasets of a pack; none if the pack was swept or there is no pack.
 
-    The job is opened only if the reference doesn't name them: that takes a tenth of a second from each task.
+    The job is opened only if the reference doesn't name them: that costs each task a tenth of a second.
     """
     from airflow_gobblin.hooks.ingestion import open_job
 

@@ -1,4 +1,4 @@
-"""Batches across runs: how much has to wait in a source before it is worth publishing.
+"""Batches across runs: how much must wait in a source before it is worth publishing.
 
 A dataset below all bounds is *held*: nothing is read, staged or decided, so there is no open state that could be lost. The
 source is the buffer, and the coverage shows from where. Source: the design's section on batches across runs.
@@ -22,9 +22,9 @@ class Backlog:
     :param rows: their number.
     :param bytes: an estimate of their size once published; `None` if there is nothing to learn it from.
     :param oldest: the time of the oldest; `None` if nothing waits, or if their positions show no times.
-    :param keeps: how long the source keeps rows; `None`: for good, or it doesn't report it.
-    :param used: the share of what the source keeps, by time or by size, that has gone by since the oldest came, in the position
-        where it is largest. At 1 it may be removed.
+    :param keeps: how long the source keeps rows; `None` if it keeps them for good, or doesn't report it.
+    :param used: the share of what the source keeps, by time or by size, that has passed since the oldest came, in the position
+        where this share is largest. At 1 the oldest may be removed.
     """
 
     now: datetime
@@ -47,12 +47,12 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Batch:
-    """The bounds from which waiting rows are worth publishing. One that is reached is enough.
+    """The bounds from which waiting rows are worth publishing. Reaching one of them is enough.
 
     :param bytes: their size once published, as learned from the last files.
     :param rows: their number.
     :param age: how long the oldest may wait.
-    :param kept: the share of what the source keeps that may go by, whatever the other bounds are.
+    :param kept: the share of what the source keeps that may pass, whatever the other bounds are.
     :raises ConfigurationError: there is no bound, or one lets nothing through.
     """
 
@@ -118,7 +118,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class HeldBatch:
-    """A dataset of which a run reads nothing, because its backlog is below its batch's bounds."""
+    """A dataset from which a run reads nothing, because its backlog is below its batch's bounds."""
 
     batch: Batch
     backlog: Backlog

@@ -1,6 +1,6 @@
-"""Channels: what a version of a stage publishes beside its rows. Each is a unit of its own in the version's slot.
+"""Channels: what a version of a stage publishes alongside its rows. Each is a unit of its own in the version's slot.
 
-So one decision makes all of them true, and a rewind takes all of them back; but only the rows are what readers of the stage get.
+So one decision makes all of them true, and a rewind takes all of them back, but readers of the stage get only the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 def is_channel(name: object) -> bool:
-    """Return whether a channel of a stage may have a name: it is a parameter of `Out`, and a folder."""
+    """Return whether a name is valid for a channel of a stage: it becomes a parameter of `Out`, and a folder."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None and name not in ("rows", STATE)
 
 

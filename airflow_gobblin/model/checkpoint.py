@@ -1,4 +1,4 @@
-"""Checkpoints: what a version of a stage was made from, as the decision of its slot keeps it."""
+"""Checkpoints: what a version of a stage was made from, as kept in the decision of its slot."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Checkpoint", "ConsumedSlot", "Reads", "Slots", "StateForm"]
 
 @dataclass(frozen=True, order=True, slots=True)
 class ConsumedSlot:
-    """A slot of an upstream as a version consumed it: all units of it that were live then.
+    """A slot of an upstream as a version consumed it: all of its units that were live then.
 
     A slot never gains units, so their number shows whether it has lost any since.
 
-    :param token: the token of its decision: a journal that was put back may have another slot of this number.
+    :param token: the token of its decision, since a journal that was put back may have another slot with this number.
     :param units: the number of these units.
     """
 
@@ -39,11 +39,11 @@ Slots = Mapping[str, tuple[ConsumedSlot, ...]]
 
 @dataclass(frozen=True)
 class StateForm:
-    """The form of a version's state, which the next version's has, too.
+    """The form of a version's state, which the next version's state shares.
 
     :param key: the columns that distinguish its rows.
     :param buckets: the number of parts that it is written in, by a hash of the key.
-    :param schema: its schema, encoded; `None` in a plan of the first version: it is known only once that is evaluated.
+    :param schema: its schema, encoded; `None` in a plan of the first version, as it is known only once that is evaluated.
     """
 
     key: tuple[str, ...]
@@ -56,13 +56,13 @@ class Checkpoint:
     """The record of what a version of a stage was made from.
 
     :param version: the version: the end of a data interval of its sources.
-    :param parents: the slots that it consumed of its upstreams: what came after those that live versions before it consumed.
+    :param parents: the slots of its upstreams that it consumed: those that came after what earlier live versions consumed.
     :param roots: the slots of sources that these were made from.
-    :param late: the optional upstreams that hadn't sealed the version, each with the newest one before it that it has what they
-        published up to; `None`: they had sealed none.
+    :param late: the optional upstreams that hadn't sealed the version, each with the newest earlier version up to which this one
+        has what they published; `None` if they had sealed none.
     :param reads: what it reads of its upstreams.
     :param state: the form of its state, if the stage has any.
-    :param channels: the schema of each channel that it publishes beside its rows, encoded; `None` in a plan of the first version.
+    :param channels: the schema of each channel published alongside its rows, encoded; `None` in a plan of the first version.
     """
 
     version: datetime
@@ -79,7 +79,7 @@ class Checkpoint:
         return None not in self.channels.values() and (self.state is None or self.state.schema is not None)
 
     def knowing(self, state: str | None, channels: Mapping[str, str]) -> Checkpoint:
-        """Return it with the schemas that its evaluation gave, but for those that were known before."""
+        """Return it with the schemas that its evaluation gave, except where they were known before."""
         form = self.state
         if form is not None and form.schema is None:
             form = replace(form, schema=state)

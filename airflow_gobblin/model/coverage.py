@@ -215,7 +215,7 @@ class Coverage:
         return join(tuple(ends), self.origin.kind)
 
     def uncovered(self, within: Range) -> tuple[Range, ...]:
-        """Return the parts of a range that are not covered, in order; of several positions as `ranges_of` does."""
+        """Return the parts of a range that are not covered, in order; with several positions, in the form of `ranges_of`."""
         return ranges_of(self.gaps(within), within.low)
 
     def gaps(self, within: Range) -> tuple[tuple[Interval, ...], ...]:
@@ -225,7 +225,7 @@ class Coverage:
         return tuple(_uncovered(have, part) for have, part in pairs if part)
 
     def _fitting(self, other: Range) -> Range:
-        """Return a range with at least as many positions as the coverage has: it may be of before the dataset had more.
+        """Return a range with at least as many positions as the coverage has: it may date from before the dataset had more.
 
         :raises GobblinError: it can't be compared with the coverage.
         """
@@ -241,7 +241,7 @@ class Coverage:
         )
 
     def ranges(self) -> tuple[Range, ...]:
-        """Return the covered ranges, in order; of several positions as `ranges_of` does."""
+        """Return the covered ranges, in order; with several positions, in the form of `ranges_of`."""
         return () if self.origin is None else ranges_of(self.intervals, self.origin)
 
 

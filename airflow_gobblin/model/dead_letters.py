@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FOLDER = "_dead_letters"
-"""The name of their folder in that of the dataset. No sink publishes a name that begins with `_`."""
+"""The name of their folder in the dataset's folder. No sink publishes a name that begins with `_`."""
 
 
 def is_dead_letters(path: str) -> bool:

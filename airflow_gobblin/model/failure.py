@@ -58,7 +58,7 @@ class ErrorKind(StrEnum):
 
     @classmethod
     def of(cls, error: GobblinError) -> ErrorKind:
-        """Return the kind of an error; that of the nearest known base class, for a class of an author's own."""
+        """Return the kind of an error; for an author's own class, the kind of the nearest known base class."""
         names = (base.__name__ for base in type(error).__mro__)
         return cls(next(name for name in names if name in _NAMES))
 
@@ -72,7 +72,7 @@ _VARIES = re.compile(r"\w*\d\w*")
 class Failure:
     """An error without its traceback, as text without secrets.
 
-    :param remedy: what is to be done again once the cause is mended.
+    :param remedy: what to do again once the cause is fixed.
     :param retryable: whether a retry is worth it. It is after an unforeseen error, too.
     """
 
@@ -112,12 +112,12 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """It as text, without its kind and its remedy."""
+        """The failure as text, without its kind and remedy."""
         return self.error().text
 
     @property
     def line(self) -> str:
-        """It as text in one line."""
+        """The failure as one line of text."""
         return " ".join(str(self).split())
 
     @property

@@ -12,7 +12,7 @@ class Holds(StrEnum):
     """
 
     RANGES = "ranges"
-    """Units of ranges of positions: a run plans what no slot covers."""
+    """Units of ranges of positions: a run plans the ranges that no slot covers."""
     SNAPSHOT = "snapshot"
     """The whole dataset as it was at one moment."""
     DIFFERENCE = "difference"
@@ -27,12 +27,12 @@ class Holds(StrEnum):
 
     @property
     def follows_head(self) -> bool:
-        """Whether a plan holds only for the slot that was the newest when it was made: any that counts makes it lose."""
+        """Whether a plan holds only while the slot newest at its planning remains so: any later one that counts makes it lose."""
         return self in (Holds.DIFFERENCE, Holds.VERSIONS)
 
     @property
     def answers_runs(self) -> bool:
-        """Whether one slot is all that a run does. A run of a stage makes every version that is ready, a slot each."""
+        """Whether one slot is all that a run does. A run of a stage makes every version that is ready, one slot each."""
         return self is not Holds.VERSIONS
 
     @property
@@ -42,9 +42,9 @@ class Holds(StrEnum):
 
     @property
     def keeps_units(self) -> bool:
-        """Whether the journal knows the files that are published, by their units, until they are retired.
+        """Whether the journal knows the published files, by their units, until they are retired.
 
-        Otherwise the target itself is the truth, which every plan looks at again; and a slot that only removes files is one, too.
+        Otherwise the target itself is the truth, and every plan looks at it again; a slot that only removes files counts, too.
         """
         return self is not Holds.DIFFERENCE
 

@@ -11,11 +11,11 @@ from airflow_gobblin.model.naming import many
 
 @dataclass(frozen=True)
 class RunLimits:
-    """How much one run of a mirror takes at the most. File sets without room wait for the next run, each as a whole.
+    """The most that one run of a mirror takes. File sets without room wait for the next run, each as a whole.
 
     The first file set always has room.
 
-    :param datasets: the number of datasets; `None`: no limit, and so for the others.
+    :param datasets: the number of datasets; `None` for no limit, here and below.
     :param file_sets: the number of file sets.
     :param files: the number of files to copy.
     :param bytes: their size.

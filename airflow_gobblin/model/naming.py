@@ -122,7 +122,7 @@ def _in_table_key(char: str, *, at_start: bool) -> str:
 
 
 def urn_of_table_key(key: str) -> str:
-    """Return the URN that `table_key` made a name of."""
+    """Return the URN that `table_key` turned into this name."""
 
     def char(found: re.Match[str]) -> str:
         number = found[1] or found[2]

@@ -37,23 +37,23 @@ def worst_fit_decreasing(
 
 
 def worthwhile_bins(weight: int, worth: int, least: int, most: int) -> int:
-    """Return how many bins to distribute a weight over: a multiple of the least number, so that these have equally much to do.
+    """Return how many bins to distribute a weight over: a multiple of the least number, so that these are equally loaded.
 
-    :param worth: the weight that is worth a bin; 0: any is.
-    :param least: the number of bins that are there anyway.
+    :param worth: the weight that is worth a bin; 0 if any is.
+    :param least: the number of bins that exist anyway.
     """
     return most if not worth else min(most, max(1, weight // worth // least) * least)
 
 
 def pack_datasets(datasets: Iterable[DatasetRef], max_packs: int) -> tuple[Pack, ...]:
-    """Put whole datasets into packs. A pack of one dataset is labelled as the dataset, others by number."""
+    """Put whole datasets into packs. A pack of one dataset is labeled as the dataset, others by number."""
     return _packs(worst_fit_decreasing(datasets, max_packs, weight=lambda d: d.weight, name=lambda d: d.urn))
 
 
 def pack_up_to(
     datasets: Iterable[DatasetRef], max_packs: int, max_weight: int
 ) -> tuple[tuple[Pack, ...], tuple[DatasetRef, ...]]:
-    """Return packs of a limited weight, and the datasets that don't fit. A heavier dataset has a pack alone.
+    """Return packs of a limited weight, and the datasets that don't fit. A heavier dataset gets a pack of its own.
 
     :param datasets: in order of priority: the first always fits. Each goes into the lightest pack.
     """

@@ -33,11 +33,11 @@ UNITS_TOGETHER = 1000
 
 
 ACTS_NAMED = 100
-"""How many acts an outline has one by one."""
+"""How many acts an outline lists one by one."""
 
 
 class Binding(Protocol):
-    """A record, registered with `wire.record`, by which a work keeps in a plan what only it needs."""
+    """A record, registered with `wire.record`, with the part of a plan that only its work needs."""
 
 
 @record("plan")
@@ -53,7 +53,7 @@ class Plan:
     :param open_end: whether its last unit continues beyond that range to an unknown end.
     :param holds: what the dataset's slots hold.
     :param folder: the dataset's folder below the target root.
-    :param binding: what else its work fixed, and only its work reads.
+    :param binding: whatever else its work fixed and only its work reads.
     :param schema: the schema to publish, fixed here; `None` if the published data have none.
     :param replaces: the live units that this plan's units replace.
     :param reopens: ranges covered without a unit, by an import or a skip, that this plan's units replace.
@@ -63,10 +63,10 @@ class Plan:
     :param provenance: the origin of its data, and the DAG that reads it.
     :param head: the dataset's newest slot when it was planned.
     :param metadata: what its work adds to the events of its slot.
-    :param takes_from: the tokens of earlier plans whose finished files its units may take. They were given up before.
+    :param takes_from: the tokens of earlier plans whose finished files its units may take. These plans were given up before.
     :param checkpoint: what the version of a stage is made from, if it makes one.
     :param table: the table to publish to, if it is one.
-    :param leaves: what the units that it replaces are in this table.
+    :param leaves: the units that it replaces, as they are in this table.
     """
 
     token: str
@@ -96,15 +96,15 @@ class Plan:
     leaves: tuple[TableUnit, ...] = ()
 
     def answering(self, run: RunPlan) -> Plan:
-        """Return it as the answer to a run, which may go on with the plan of an earlier one."""
+        """Return this plan as the answer to a run, which may go on with the plan of an earlier run."""
         return replace(self, run_key=run.run_key, run=run.dag_run)
 
     def is_like(self, other: Plan) -> bool:
-        """Return whether it is the same as another one, whichever run made it and when, apart from the units."""
+        """Return whether it equals another plan, apart from the units, and whichever run made it and when."""
         return self._timeless() == other._timeless()
 
     def _timeless(self) -> Plan:
-        """Return it without what another run's would have otherwise."""
+        """Return this plan without whatever would differ in another run's plan."""
         provenance = None if self.provenance is None else replace(self.provenance, homes=0)
         bare = replace(self, token="", run_key="", run="", head=0, provenance=provenance)
         return replace(bare, units=(), more=False, takes_from=())
@@ -156,7 +156,7 @@ class DatasetNote:
     :param detail: a sentence.
 
     :param retryable: whether storage was unavailable for planning, and may be back by the next try.
-    :param remedy: what is to be done again, once the cause is mended.
+    :param remedy: what to do again once the cause is fixed.
     :param asked: whether the request itself can't be fulfilled: repeating it doesn't help.
     """
 
@@ -321,7 +321,7 @@ class PlannedAgain:
 @record("held_datasets")
 @dataclass(frozen=True)
 class HeldDatasets:
-    """The datasets of which the newest runs read nothing, because too little waits for a batch. For people: no rule relies on it.
+    """The datasets from which the newest runs read nothing, as too little waits for a batch. For people: no rule relies on it.
 
     :param details: what waits, by URN.
     """

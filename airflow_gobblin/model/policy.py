@@ -25,7 +25,7 @@ class CommitPolicy(StrEnum):
     SUCCESSFUL = "successful"
     """Successful units are published; the ranges of the others stay open and are planned first next time."""
     PARTIAL = "partial"
-    """Also the rows that a failed unit read before it failed are published, up to a position; for sources that read in order."""
+    """The rows that a failed unit read before it failed are published, too, up to a position. For sources that read in order."""
 
 
 def publishable(policy: CommitPolicy, units: Sequence[UnitSummary]) -> tuple[UnitSummary, ...]:
@@ -36,7 +36,7 @@ def publishable(policy: CommitPolicy, units: Sequence[UnitSummary]) -> tuple[Uni
 
 
 def reconciled(result: UnitResult) -> UnitResult:
-    """Return a result, failed if its row count differs from the source's, where that is known."""
+    """Return the result, marked as failed if its row count differs from the source's, where that is known."""
     if result.state is not UnitState.SUCCESSFUL or result.expected_rows in (None, result.rows_read):
         return result
     error = SourceError(

@@ -23,7 +23,7 @@ class Progress:
     :param files: the number of files that are copied; `bytes` is their size.
     :param all_files: the number of files that are to be copied; `all_bytes` is their size.
     :param seconds: how long it has taken.
-    :param at: when it was so, for people.
+    :param at: the time of this progress, for people.
     """
 
     files: int

@@ -1,8 +1,8 @@
 """Registration of the records that can be decoded: the kinds of this package, and those of modules named by the DAG author.
 
 A kind is looked up only among the classes registered by imported code. A driver and a Spark task import these modules before they
-decode anything; a task of Airflow's imports the author's once something isn't registered without them. Their names come from the
-DAG's code, never from a record.
+decode anything; an Airflow task imports the author's modules once something isn't registered without them. Their names come from
+the DAG's code, never from a record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORKS = (
 
 
 def built_in_modules() -> Iterator[str]:
-    """Yield the modules of the built-in works, sources, sinks, converters, those of mirrors too, steps and tables."""
+    """Yield the modules of the built-in works, sources, sinks, converters (those of mirrors, too), steps and tables."""
     yield from _WORKS
     for folder in (*_BUILT_IN, *_STEPS):
         for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
@@ -42,7 +42,7 @@ def built_in_modules() -> Iterator[str]:
 
 
 def import_kinds(code: Iterable[str] = ()) -> None:
-    """Import the built-in works, sources, sinks, converters and steps, and the author's modules. Harmless twice.
+    """Import the built-in works, sources, sinks, converters and steps, and the author's modules. Safe to repeat.
 
     :raises ConfigurationError: an author's module can't be imported.
     """
@@ -53,14 +53,14 @@ def import_kinds(code: Iterable[str] = ()) -> None:
 
 
 def await_kinds(code: Iterable[str]) -> None:
-    """Have the author's modules imported when something isn't registered without them: those with the functions of stages load
-    Spark, for a second, and most tasks call none.
+    """Have the author's modules imported once something isn't registered without them: those with the functions of stages take a
+    second to load Spark, and most tasks call none.
     """
     _awaited.update(dict.fromkeys(code))
 
 
 def registered(known: Mapping[str, T], name: str) -> T | None:
-    """Return what is registered under a name; if nothing is, the modules that are awaited are imported until something is.
+    """Return what is registered under a name; if nothing is, import the awaited modules until something is.
 
     :raises ConfigurationError: one of them can't be imported.
     """

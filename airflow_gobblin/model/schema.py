@@ -18,7 +18,7 @@ def encode(schema: pa.Schema) -> str:
 def decode(text: str) -> pa.Schema:
     """Decode a schema encoded by `encode`.
 
-    :raises RecordError: the text is no schema.
+    :raises RecordError: the text isn't a schema.
     """
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -23,7 +23,7 @@ class UnitRef:
 
     @property
     def channel(self) -> str:
-        """The channel of a version that it is."""
+        """The channel of a version that this unit is."""
         return channel_of(self.unit)
 
 
@@ -82,7 +82,7 @@ class DatasetState:
     :param coverage: its committed ranges; empty for a snapshot-only dataset, which has none.
     :param generation: incremented by rewind, set, import and drop; plans of an older one lose.
     :param head: the newest slot, 0 before the first.
-    :param pending: whether the outcome of that slot is missing, or of the last one before pauses and their ends.
+    :param pending: whether that slot, or the last one before pauses and their ends, lacks its outcome.
     :param schema: the published schema (Arrow, encoded by `schema.py`).
     :param live: the published units that no later slot retired.
     :param retired: retired units whose files are not yet cleaned, with the slot that retired them.
@@ -92,13 +92,13 @@ class DatasetState:
     :param failures: run keys of the runs that failed to finish the pending slot since it was last released.
     :param provenance: its origin and DAG; `None` before the first slot, and after a drop.
     :param paused: the current pause, if there is one.
-    :param origins: the slots whose units replaced others, each with the slot whose version these have: the oldest of what they
-        replaced. A slot that isn't there has its own.
-    :param spoiled: the heads [low, high) of which something was taken back: of each rewind and drop, from the oldest slot that it
-        took a unit of to its own.
-    :param checkpoints: of a stage, what the version of each slot with live units was made from.
-    :param looked: of a stage, by the id of each upstream, the newest slot in which it has looked for retired parents.
-    :param floor: of a stage, the slot below which the state of versions is given up.
+    :param origins: the slots whose units replaced others, each with the slot whose version these have: the oldest of those that
+        they replaced. A slot that isn't listed has its own version.
+    :param spoiled: the heads [low, high) of which something was taken back: for each rewind and drop, from the oldest slot that
+        it took a unit of up to its own.
+    :param checkpoints: for a stage, what the version of each slot with live units was made from.
+    :param looked: for a stage, by the id of each upstream, the newest slot in which it has looked for retired parents.
+    :param floor: for a stage, the slot below which the state of versions is given up.
     """
 
     urn: str
@@ -142,7 +142,7 @@ class DatasetState:
         return self.origins.get(slot, slot)
 
     def intact(self, head: int) -> bool:
-        """Return whether nothing was taken back of what was live when a slot was the newest one, or replaced it since."""
+        """Return whether nothing was taken back of what was live when a slot was the newest one, or of what replaced it since."""
         return not any(low <= head < high for low, high in self.spoiled)
 
     @property

@@ -31,7 +31,7 @@ class Status(StrEnum):
     SKIPPED = "skipped"
     """Nothing is decided for it."""
     LOST = "lost"
-    """Its plan can win no more, and its range may be open."""
+    """Its plan can no longer win, and its range may be open."""
     FAILED = "failed"
     QUARANTINED = "quarantined"
     """Its pending slot failed in too many runs, and is left alone until somebody releases it."""
@@ -43,12 +43,12 @@ class Status(StrEnum):
 
     @property
     def green(self) -> bool:
-        """Whether a run may end so. (It may end partial, too, if the ingestion allows that.)"""
+        """Whether a run may end with this status. (It may end partial, too, if the ingestion allows that.)"""
         return self in _GREEN
 
     @property
     def bad(self) -> bool:
-        """Whether a task that leaves it so fails."""
+        """Whether a task that leaves a dataset with this status fails."""
         return self in (Status.FAILED, Status.LOST, Status.QUARANTINED)
 
     @property

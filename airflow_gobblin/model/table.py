@@ -1,4 +1,4 @@
-"""The words of tables as targets: whose a table is, what marks a slot leaves in it, and the data files staged for it.
+"""The vocabulary of tables as targets: the owner of a table, the marks of slots in it, and the data files staged for it.
 
 The port itself, and the step that commits, are in the room `tables`.
 """
@@ -28,8 +28,8 @@ class Owner:
 
     @cached_property
     def key(self) -> str:
-        """A digest of the three, each with its length before it: 32 hexadecimal digits, for names of properties, of application
-        transactions, and for rows.
+        """A digest of the three fields, each preceded by its length: 32 hexadecimal digits, for names of properties and of
+        application transactions, and for rows.
         """
         parts = (part.encode() for part in (self.journal, self.ingestion, self.urn))
         return hashlib.sha256(b"".join(b"%d:%s" % (len(part), part) for part in parts)).hexdigest()[:32]
@@ -42,7 +42,7 @@ class Owner:
 class Mark:
     """The mark that the newest slot left in its dataset's table: it committed (done), or was shut out there (not done).
 
-    Slots of one dataset mark its table in order. A mark is never removed, neither when the dataset is dropped nor by trimming.
+    Slots of one dataset mark its table in order. A mark is never removed, neither by dropping the dataset nor by trimming.
     """
 
     slot: int
@@ -55,10 +55,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class SlotOfStep:
-    """The slot that a step is carried out for. Steps get it; none has it on record.
+    """The slot that a step is carried out for. Steps receive it; none has it on record.
 
-    :param previous: the mark that the dataset's table must have until then: of the newest earlier slot of the chain that
-        committed to the table, or was shut out there; `None` if there was none.
+    :param previous: the mark that the dataset's table must have until then: the one from the newest earlier slot of the chain
+        that committed to the table, or was shut out there; `None` if there was none.
     :param asked: whether a person asked to abandon it.
     """
 
@@ -87,11 +87,11 @@ class TableRecord(Protocol):
 
     @property
     def name(self) -> str:
-        """It in the words of errors, such as `table 'raw.flights' of catalog 'lake_catalog'`; no two tables have one."""
+        """Its name in errors, such as `table 'raw.flights' of catalog 'lake_catalog'`; no two tables share one."""
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The connections that it takes to open it."""
+        """The connections needed to open it."""
 
 
 @dataclass(frozen=True)
@@ -130,16 +130,16 @@ class ColumnStatistics:
 @record("data_file")
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file staged for a table, with all that its format needs for the commit, taken while it was written.
+    """A file staged for a table, with all that its format needs for the commit, collected while it was written.
 
     No table refers to it before the commit, and it keeps its name for good.
 
     :param path: below `TableTarget.location`: `data/gobblin/<token>/<attempt>/<unit>-<random>/<n>.parquet`; where that is empty,
         below the root of the workspace.
-    :param unit: the work unit whose rows it has, and only these.
+    :param unit: the work unit whose rows, and only those, it has.
     :param partition: one value per field of the table's partition, already transformed, in the form that
         `tables/arrow/statistics.py` gives its type; null is `None`.
-    :param columns: by the name of the column; of a nested one, its path with dots.
+    :param columns: by the name of the column; for a nested one, by its path with dots.
     """
 
     path: str
@@ -152,9 +152,9 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class TableUnit:
-    """A unit that is in a table, as its slot published it: no more and no less must leave the table with it.
+    """A unit in a table, as its slot published it: exactly that must leave the table with it.
 
-    :param token: of the slot that published it. With the unit it shows which files, or rows, are of it.
+    :param token: the token of the slot that published it. With the unit it shows which files, or rows, belong to it.
     """
 
     token: str

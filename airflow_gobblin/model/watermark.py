@@ -80,7 +80,7 @@ def decode(document: Any) -> Watermark:
     """Decode a watermark encoded by `encode`.
 
     :raises UnknownKindError: its kind is not registered.
-    :raises RecordError: the document is no watermark.
+    :raises RecordError: the document isn't a watermark.
     """
     if not isinstance(document, dict) or set(document) != {"kind", "value"}:
         raise RecordError(
@@ -107,15 +107,15 @@ def percent(done: float, total: float) -> float:
 
 
 LONGS = (-(1 << 63), 1 << 63)
-"""The first and the last integer position: that of the least integer of 64 bits, and the one after the greatest."""
+"""The first and the last integer position: the least integer of 64 bits, and the one after the greatest."""
 
 
 @register_watermark
 @dataclass(frozen=True, order=True, slots=True)
 class LongWatermark:
-    """An integer position: a key, an offset. It has 64 bits.
+    """An integer position of 64 bits, such as a key or an offset.
 
-    :raises ConfigurationError: it is beyond them.
+    :raises ConfigurationError: it is beyond 64 bits.
     """
 
     kind: ClassVar[str] = "long"

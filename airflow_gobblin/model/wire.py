@@ -80,7 +80,7 @@ def record(kind: str, version: int = 1) -> Callable[[type[T]], type[T]]:
             _is_plain_part.cache_clear,
             _shape.cache_clear,
         ):
-            found_out()  # cached perhaps before the class was a record
+            found_out()  # perhaps cached before the class was a record
         return cls
 
     return register
@@ -162,13 +162,13 @@ def _encode_items(values: Sequence[Any]) -> Json:
     alike = [name for name, column in columns.items() if _are_alike(column)]
     same = {
         name: to_json(columns.pop(name)[0]) for name in alike[len(alike) == len(names) :]
-    }  # one shows how many rows there are
+    }  # one column is kept, to show how many rows there are
     table = {**_envelope(cls), "columns": {name: _encode_items(column) for name, column in columns.items()}}
     return {**table, "all": same} if same else table
 
 
 def _are_alike(column: Sequence[Any]) -> bool:
-    """Return whether values are certainly encoded alike: those that are equal without it, such as `1` and `True`, aren't."""
+    """Return whether values are certain to be encoded alike: those that are merely equal, such as `1` and `True`, aren't."""
     classes = {*map(type, column)}
     cls: Any = classes.pop()
     if classes:
@@ -202,7 +202,7 @@ def _same(value: Any) -> Any:
 def canonical(document: Json) -> bytes:
     """Encode JSON in its canonical form: sorted keys, no spaces, UTF-8.
 
-    The bytes of a file's name that are no UTF-8 are lone surrogates in Python; they become JSON's escapes (`\\udc80`).
+    The bytes of a file's name that aren't UTF-8 are lone surrogates in Python; they become JSON's escapes (`\\udc80`).
     """
     return _CANONICAL.encode(document).encode(errors="backslashreplace")
 
@@ -282,8 +282,8 @@ _DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
 def parse_json(text: str | bytes) -> Json:
     """Parse JSON that a person or another tool wrote.
 
-    :raises json.JSONDecodeError: it is no JSON.
-    :raises ValueError: an object has a key twice, of which the last would count; or a number is none, or too long.
+    :raises json.JSONDecodeError: it isn't JSON.
+    :raises ValueError: an object has a key twice, of which the last would count; or a number isn't one in JSON, or is too long.
     :raises RecursionError: it is nested too deep.
     """
     found: Json = json.loads(
@@ -293,7 +293,7 @@ def parse_json(text: str | bytes) -> Json:
 
 
 _DIGITS = 1000
-"""The most digits of an integer; Python itself refuses some thousands, in its own words."""
+"""The most digits of an integer. Python itself refuses some thousands, in its own words."""
 
 
 def _short(text: str) -> int:
@@ -441,7 +441,7 @@ def _decode_column(shape: _Shape, name: str, column: Any) -> Sequence[Any]:
 
 @cache
 def _plain_types(expected: Any) -> frozenset[Any]:
-    """Return the types whose values are decoded as they are, where a plain value, or one of several, is expected."""
+    """Return the types whose values are decoded unchanged, where a plain value, or one of several, is expected."""
     return _PLAIN & {*(get_args(expected) if get_origin(expected) in (Union, types.UnionType) else (expected,))}
 
 

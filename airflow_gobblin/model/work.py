@@ -193,7 +193,7 @@ class UnitState(StrEnum):
 
     SUCCESSFUL = "successful"
     COMMITTED = "committed"
-    """Successful, in a slot that is done: no record has this state, for it follows from the outcome (`Slot.unit_states`)."""
+    """Successful, in a slot that is done: no record has this state, as it follows from the outcome (`Slot.unit_states`)."""
     FAILED = "failed"
     SKIPPED = "skipped"
 
@@ -212,7 +212,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The place of a small file's bytes: in a staged object that holds those of many.
+    """The place of a small file's bytes in a staged object that holds the bytes of many.
 
     :param path: the object, relative to the target root.
     :param start: the number of bytes before them.
@@ -235,7 +235,7 @@ class StagedFile:
     :param stamp: its modification time when it was closed, in ns, or its future ETag; part of its identity.
     :param upload: the upload behind it, where staged files are uploads.
     :param segment: the place of its bytes, if it is staged together with others.
-    :param mark: the mark in its metadata, if the store made it from another object, by which its own copies are known.
+    :param mark: the mark in its metadata by which its own copies are known, if the store made it from another object.
     """
 
     path: str
@@ -269,8 +269,8 @@ class UnitResult:
     :param attempt: the attempt (one run of a Spark driver) that it belongs to.
     :param state: SUCCESSFUL, FAILED or SKIPPED.
     :param actual_high: where the unit really ended: the first position that it did not read. A failed one has it if its files
-        hold all before it, so that they can be published.
-    :param files: its staged files. Those of a failed one are whole.
+        hold everything before it, so that they can be published.
+    :param files: its staged files. Even a failed unit's are whole.
     :param expected_rows: the number of rows in the range according to the source, if known; compared with `rows_read`.
     :param properties: values that the source or the writer leaves for the next run.
     :param failure: the first error, if it failed.
@@ -280,9 +280,9 @@ class UnitResult:
     :param replaced: how many of its files take the place of others, in a mirror.
     :param deleted: how many files publishing it deletes, in a mirror.
     :param dead_letters: how many refused rows its last files hold.
-    :param dead_letter_files: how many files that are.
+    :param dead_letter_files: how many files hold them.
     :param schema: the schema of its rows, encoded, where it is known only once the unit has run.
-    :param channels: what it made beside its rows, in the order of its last files.
+    :param channels: what it made alongside its rows, in the order of its last files.
     :param data_files: the files staged for a table, which hold its rows instead of `files`.
     :param table: the table that these are staged for, where it is known only once the unit has run.
     """
@@ -318,7 +318,7 @@ class UnitResult:
 
     @property
     def files_of_rows(self) -> tuple[StagedFile, ...]:
-        """Its files without those of dead letters."""
+        """Its files except those of dead letters."""
         return self.files[: len(self.files) - self.dead_letter_files]
 
     @property
@@ -338,7 +338,7 @@ class UnitResult:
 
     @property
     def cut(self) -> UnitResult | None:
-        """The part of it that can be published if it failed: all before its actual high."""
+        """The part of it that can be published if it failed: everything before its actual high."""
         if self.state is not UnitState.FAILED or self.actual_high is None:
             return None
         return replace(self, state=UnitState.SUCCESSFUL)
@@ -378,7 +378,7 @@ class UnitSummary:
 
     @property
     def channel(self) -> str:
-        """The channel of a version that it is."""
+        """The channel of a version that this unit is."""
         return channel_of(self.unit)
 
     @property
@@ -390,7 +390,7 @@ class UnitSummary:
 
     @property
     def cut(self) -> bool:
-        """Whether it failed, and is published up to where it did."""
+        """Whether it failed, and is published up to the point where it did."""
         return self.state is UnitState.SUCCESSFUL and self.failure is not None
 
     @property
@@ -444,7 +444,7 @@ def summarize(unit: WorkUnit, result: UnitResult | None) -> UnitSummary:
 
 
 def summaries(unit: WorkUnit, result: UnitResult | None) -> Iterator[UnitSummary]:
-    """Summarize a unit, and each other channel of it, which is published and retired as a unit of its own."""
+    """Summarize a unit and each of its other channels, which is published and retired as a unit of its own."""
     yield summarize(unit, result)
     if result is None:
         return

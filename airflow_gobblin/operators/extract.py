@@ -95,7 +95,7 @@ class ExtractOperator(SparkSubmitOperator):
     A retry runs the units that have no valid result, and nothing at all once the pack is decided. Success depends on whether
     the units have results, not on how the driver ended.
 
-    :param job: what the tasks are of: an ingestion.
+    :param job: the tasks' job: an ingestion.
     :param pack: the reference to the pack that `create_work_units` returned. (templated)
     :param conn_id: the Spark connection, in local or client mode or of Spark Connect, where the driver works on a Spark that is
         already running. All other arguments are `SparkSubmitOperator`'s.
@@ -153,7 +153,7 @@ class ExtractOperator(SparkSubmitOperator):
             announce_published(self, opened, None, context)
 
     def _planned_again(self, opened: OpenJob, context: Context) -> bool:
-        """Return whether the run goes on with other plans: of what a flush lost to other runs, or of a stage's next version."""
+        """Return whether the run goes on with other plans: for what a flush lost to other runs, or for a stage's next version."""
         run, pack = opened.staging.run(self.pack["run"]), opened.staging.pack(self.pack["run"], self.pack["pack"])
         if run is None or pack is None or not run.goes_on:
             return False
@@ -164,7 +164,7 @@ class ExtractOperator(SparkSubmitOperator):
     def _extract(self, context: Context, number: int) -> OpenJob:
         """Submit the missing units, and return the job.
 
-        :param number: how many plans before were extracted in this try.
+        :param number: how many plans were extracted in this try before.
         """
         failure: AirflowException | None = None
         with failing_at_once():

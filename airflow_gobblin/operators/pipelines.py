@@ -34,11 +34,11 @@ class Pipeline:
     """Ingestions, and stages that read what they and other stages publish, a version at a time.
 
     :param name: what the ids of its DAGs begin with.
-    :param jobs: its ingestions and stages. A name is one job's alone, and so is a target, with all below it.
+    :param jobs: its ingestions and stages. A name belongs to one job alone, and so does a target, with all below it.
     :param journal: the journal of its stages; an ingestion has its own, perhaps the same.
     :param code: the modules with the functions of its stages, registered by `@frame`. They are sent to Spark, and aren't imported
         in a DAG file.
-    :raises ConfigurationError: two jobs have one name, or one target or nested ones, one reads what no job publishes, or they
+    :raises ConfigurationError: two jobs share a name, or a target or nested ones, one reads what no job publishes, or they
         read each other.
     """
 
@@ -73,11 +73,11 @@ class Pipeline:
         self, *, schedule: Any, start_date: datetime, spark: SparkOptions | None = None, **arguments: Any
     ) -> tuple[DAG, ...]:
         """Return a DAG for each job, `<pipeline>.<job>`. Ingestions run by the schedule, and seal the ends of its intervals as
-        versions. A stage is woken by what it reads, and by time all the same: no event is needed for it to go on.
+        versions. A stage is woken by what it reads, but also by time: it needs no event to go on.
 
-        :param schedule: a cron expression, a period, or a timetable with data intervals, by which stages run, too; by cron half
-            an interval later than ingestions. `None`, or assets: an ingestion runs when it is triggered, and seals that moment as
-            a version, and stages are only woken.
+        :param schedule: a cron expression, a period, or a timetable with data intervals, by which stages run, too; with cron,
+            half an interval later than ingestions. `None`, or assets: an ingestion runs when it is triggered, and seals that
+            moment as a version, and stages are only woken.
         :param spark: how its tasks are submitted to Spark.
         :param arguments: other arguments of each `DAG`, for example `default_args`.
         :raises ConfigurationError: there is no schedule, and a stage waits for several ingestions: they share no version.
@@ -96,7 +96,7 @@ class Pipeline:
 
 
 def _with_intervals(schedule: Any) -> Any:
-    """Return a schedule with data intervals, also if Airflow is configured to give cron expressions and periods none."""
+    """Return a schedule with data intervals, even if Airflow is configured to give cron expressions and periods none."""
     if isinstance(schedule, str):
         return CronDataIntervalTimetable(schedule, "UTC")
     return DeltaDataIntervalTimetable(schedule) if isinstance(schedule, timedelta) else schedule
@@ -110,13 +110,13 @@ def _is_of_assets(schedule: Any) -> bool:
 
 
 def _woken(stage: StageJob, timetable: Any) -> AssetOrTimeSchedule | AssetAny:
-    """Return the schedule of a stage: any event of what it reads, which costs little where others are awaited; and a time."""
+    """Return the schedule of a stage: any event of what it reads, which costs little where others are awaited, and a time."""
     assets = AssetAny(*dict.fromkeys(versions_asset(ingestion=one.ingestion) for one in stage.work.upstreams))
     return assets if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=assets)
 
 
 def _later(timetable: Any) -> Any:
-    """Return the timetable of the stages, by that of the ingestions: later, as far as it is known how much. `None`: they have
+    """Return the timetable of the stages, given that of the ingestions: later, if it is known by how much; `None` if they have
     none.
     """
     if _is_of_assets(timetable):

@@ -136,9 +136,9 @@ def _interval(run: Any) -> tuple[datetime, datetime] | None:
 
 
 def _version(run: Any, timetable: Any) -> datetime | None:
-    """Return the version that a run may seal: the end of a scheduled run's data interval, be it a point in time.
+    """Return the version that a run may seal: the end of a scheduled run's data interval, even if that is a point in time.
 
-    Where a DAG has no times, but is triggered by hand or by assets alone, any run seals one, the moment when it was due.
+    Where a DAG has no times, but is triggered by hand or by assets alone, any run seals one: the moment when it was due.
     """
     if run.run_type == "scheduled" and run.data_interval_end is not None:
         return _utc(run.data_interval_end)
@@ -213,7 +213,7 @@ def _bound(name: str, value: str | int | Mapping[str, Any] | None) -> Bound | No
 def _offsets(value: Any) -> Mapping[int, int]:
     """Return offsets by partition.
 
-    :raises ValueError: they are none, or one partition has several.
+    :raises ValueError: the value isn't that, or one partition has several.
     :raises ConfigurationError: one is beyond 64 bits.
     """
     if not value or not all(type(offset) is int and offset >= 0 for offset in value.values()):

@@ -40,7 +40,7 @@ class SparkOptions:
     :param conf: Spark's own settings, none of them a secret. Fields left `None` are as the connection or Spark sets them.
     :param durable: drivers run on the workers of a standalone cluster, and are found again after a crash (see `ExtractOperator`).
         For `extract` only.
-    :param steps_above: commit sequences of more steps than these are written and carried out on Spark; `None`: none is. Steps
+    :param steps_above: commit sequences of more steps than this are written and carried out on Spark; `None`: none is. Steps
         that need Spark itself, such as registrations in a Hive metastore, always are.
     """
 

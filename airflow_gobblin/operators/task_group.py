@@ -72,7 +72,7 @@ class GobblinMirror(_JobTasks):
     """The tasks of a mirror, which are those of an ingestion: `extract` copies files into staging, and the commit steps give them
     their places, or delete what is gone.
 
-    :param mirror: its source, target and options. Other parameters and errors as of `GobblinIngestion`.
+    :param mirror: its source, target and options. Other parameters and errors as for `GobblinIngestion`.
     """
 
     def __init__(

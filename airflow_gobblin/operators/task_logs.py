@@ -41,7 +41,7 @@ MAX_NAMES = 200
 
 
 def pack_reference(run: str, pack: Pack) -> dict[str, Any]:
-    """Return the reference to a pack for XCom, with the datasets' keys for when the pack is swept, unless they are too many."""
+    """Return the reference to a pack for XCom, with the datasets' keys for when the pack is swept, unless there are too many."""
     keys = [dataset_key(ref.urn) for ref in pack.datasets[:MAX_NAMES]]
     short = len(keys) == len(pack.datasets) and sum(map(len, keys)) <= MAX_NAMES
     return {"run": run, "pack": pack.index, "label": pack.label, "datasets": keys if short else []}

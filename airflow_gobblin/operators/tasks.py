@@ -70,7 +70,7 @@ STEPS_LOGGED = 50
 class _TaskOperator(BaseOperator):
     """The base of the tasks.
 
-    :param job: what the tasks are of: an ingestion.
+    :param job: the tasks' job: an ingestion.
     :param retries: errors that a retry may heal are retried; all others fail at once.
     :param spark: how the steps of very long commit sequences run on Spark; by default all run in the task itself.
     """
@@ -259,7 +259,7 @@ class ExecuteCommitStepsOperator(_PackOperator):
 class FinishOperator(_TaskOperator):
     """Sweeps staging, announces what was published, and fails unless every dataset is as the policy wants it.
 
-    It emits the events of `ExecuteCommitStepsOperator` for slots that have had none, an earlier run's for example.
+    It emits the events of `ExecuteCommitStepsOperator` for slots that have had none, for example an earlier run's.
 
     :param plan: the task that planned the run.
     """
@@ -376,7 +376,7 @@ def failing_at_once() -> Iterator[None]:
 
 
 def _check_one_of_a_name(task: CreateWorkUnitsOperator, other: CreateWorkUnitsOperator) -> None:
-    """Check, when a DAG is parsed, that no two of its tasks plan different ingestions of one name in one journal.
+    """Check, when a DAG is parsed, that no two of its tasks plan different ingestions of the same name in one journal.
 
     Those of two DAGs are detected when the second one plans.
 

@@ -1,4 +1,4 @@
-"""Files in YAML that describe jobs. Keys are named as the arguments in Python are.
+"""Files in YAML that describe jobs. Keys have the names of the arguments in Python.
 
 Files are checked against the JSON schema `YAML_SCHEMA` (draft 2020-12), which editors use too, then by the constructors. No name
 in a file is ever imported, except the author's own modules, `code`.
@@ -97,7 +97,7 @@ def load_files(
 
 
 def folder_of(where: str | Path | None, what: str) -> Path:
-    """Return the folder that a pattern is relative to: one, or that of a file.
+    """Return the folder that a pattern is relative to: the given one, or that of a file.
 
     :raises ConfigurationError: there is none.
     """
@@ -321,13 +321,13 @@ _MODULES = {
 """The modules of the built-in ones. They load Arrow, so they are imported only when a file names one."""
 
 FAILED: Any = object()
-"""Instead of what couldn't be built; its problem is noted."""
+"""In place of what couldn't be built; its problem is noted."""
 
 
 class Builder:
     """Builds the objects that a file, or a part of it, describes. Its problems are collected, so that all are reported.
 
-    :param base: where the part is; its own `code` has the modules that are imported for kinds of the author's.
+    :param base: where the part is; its own `code` has the modules that are imported for the author's own kinds.
     """
 
     def __init__(self, document: Document, base: ValuePath = ()) -> None:

@@ -57,8 +57,8 @@ class CronSchedule:
 class DagOptions:
     """The DAG of an ingestion, with the names of the arguments of Airflow's `DAG`.
 
-    :param schedule: a cron expression or a preset, as Airflow is configured to take it; or one with data intervals; `None`: the
-        DAG runs when it is triggered.
+    :param schedule: a cron expression or a preset, as Airflow is configured to take it, or one with data intervals. With `None`,
+        the DAG runs when it is triggered.
     :param start_date: in Airflow's default time zone if it has no offset; so is `end_date`.
     :param max_active_runs: more are safe, but of two runs that take a snapshot at once, one loses and fails.
     :param datasets: URNs offered by the trigger form. They are no key of the file, but those of the tables that its source names.
@@ -82,7 +82,7 @@ class DagOptions:
         return self.common() | {"params": ingestion_params(self.datasets, ranges=self.ranges)}
 
     def common(self) -> dict[str, Any]:
-        """Return those of them that a DAG without the form has, too."""
+        """Return the arguments that a DAG without the form has, too."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("datasets", "ranges")}
         given |= {"tags": [*self.tags], "default_args": dict(self.default_args)}
         if isinstance(self.schedule, CronSchedule):

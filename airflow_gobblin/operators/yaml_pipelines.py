@@ -46,7 +46,7 @@ class YamlPipeline:
     def dags(self, **arguments: Any) -> tuple[DAG, ...]:
         """Return a DAG for each job, as `Pipeline.dags` does.
 
-        :param arguments: others of each `DAG`, which YAML can't express: `on_failure_callback=notify`.
+        :param arguments: other arguments of each `DAG`, which YAML can't express: `on_failure_callback=notify`.
         """
         return self.pipeline.dags(spark=self.spark, **{"schedule": None} | self.dag.common(), **arguments)
 
@@ -54,8 +54,8 @@ class YamlPipeline:
 def load_pipelines(pattern: str, *, relative_to: str | Path | None = None) -> tuple[YamlPipeline, ...]:
     """Read the pipelines of all matching YAML files, in the order of their paths. For a DAG file: it reads nothing else.
 
-    :param pattern: as of `load_ingestions`.
-    :param relative_to: as of `load_ingestions`.
+    :param pattern: as for `load_ingestions`.
+    :param relative_to: as for `load_ingestions`.
     :raises ConfigurationError: as `load_ingestions`.
     """
     folder = folder_of(relative_to or sys._getframe(1).f_globals.get("__file__"), "pipelines")

@@ -46,7 +46,7 @@ _TIMETABLES = [DatasetCronTimetable, StageTimetable]
 
 
 class GobblinPlugin(AirflowPlugin):
-    """Adds to Airflow, beside the operators, timetables and a page of datasets."""
+    """Adds timetables and a page of datasets to Airflow, beside the operators."""
 
     name = NAME
     timetables = _TIMETABLES

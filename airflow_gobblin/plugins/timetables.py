@@ -35,7 +35,7 @@ class DatasetCronTimetable(CronDataIntervalTimetable):
 class StageTimetable(CronDataIntervalTimetable):
     """Runs of a stage by time, beside those that events start: for each data interval, due in the middle of the next one.
 
-    When an interval ends, a stage's inputs begin to make the version; a run then would find nothing, and be in their way.
+    When an interval ends, a stage's inputs begin to make the version; a run then would find nothing, and get in their way.
     """
 
     def next_dagrun_info(

@@ -87,13 +87,13 @@ def extract_unit(
     """Read one work unit into staged files in its own folder, `<staging_folder>/<attempt>/<unit>-<random>/`.
 
     Every Spark task attempt has a folder of its own, with nothing else in it; only the attempt whose result the driver accepts
-    counts. So a step may publish the folder of a unit's files by a rename: nobody writes to it any more.
+    counts. So a step may publish the folder of a unit's files by a rename: nobody still writes to it.
 
     :param staging_folder: the folder of the plan's staged files, relative to the root of `files`.
-    :param snapshot: the snapshot to read in, as `PackSnapshot.of` its plan returns it.
-    :return: a SUCCESSFUL result, or a FAILED one with the first error; of a plan that is read in order with the files that hold
-        what came before it, up to a position.
-    :raises BaseException: only if it is no `Exception` and shows no secret.
+    :param snapshot: the snapshot to read in, as `PackSnapshot.of` returns it for the plan.
+    :return: a SUCCESSFUL result, or a FAILED one with the first error. If the plan is read in order, a FAILED one has the files
+        that hold what came before the error, up to a position.
+    :raises BaseException: only one that isn't an `Exception` and shows no secret.
     """
     started = time.monotonic()
     if unit.empty:
@@ -367,7 +367,7 @@ class _UnitRun:
 
     @property
     def _met(self) -> str | None:
-        """The first limit that is reached by now."""
+        """The first limit that has been reached by now."""
         limits, tally = self._binding.limits, self._tally
         reached = {"rows": tally.read, "bytes": tally.arrow_bytes, "seconds": time.monotonic() - self._started}
         of = ((name, getattr(limits, name), value) for name, value in reached.items())
@@ -404,7 +404,7 @@ class _UnitRun:
             yield batch
 
     def _refuse(self, reader: Reader, batch: pa.RecordBatch, refusals: Refusals) -> bool:
-        """Put away what the reader refused besides a batch; return whether that is anything."""
+        """Put away what the reader refused besides a batch; return whether there was anything."""
         refused: RefusedRows | None = getattr(reader, "refused", lambda: None)()
         if refused is not None:
             refusals.refuse(refused, batch.num_rows)
@@ -510,7 +510,7 @@ class _UnitRun:
 def conform(batch: pa.RecordBatch, published: pa.Schema, subject: str, *, cast: bool = False) -> pa.RecordBatch:
     """Return the batch in the published schema: columns in the published order, and nulls for those that the source has lost.
 
-    :param cast: whether columns take the published types: a table's, which hold those that were planned.
+    :param cast: whether columns are cast to the published types: those of a table, which hold the planned ones.
     :raises SchemaConflictError: a column is of another type, is not published, or has nulls and must not; or a value can't be
         cast.
     """
@@ -586,7 +586,7 @@ def _described(error: BaseException, plan: Plan, unit: WorkUnit) -> GobblinError
 
 
 def _needed(plan: Plan) -> str:
-    """Name the permission that its units need: a store may answer that there is none, and not for what."""
+    """Name the permission that its units need: a store may answer that it is lacking, but not for what."""
     target = (
         "the target" if plan.table is None else f"{plan.table.location or 'the workspace'}, for {plan.table.table.name}"
     )

@@ -30,7 +30,7 @@ _HINT = (
 
 @dataclass
 class _Count:
-    """The rows that one has judged."""
+    """The rows that one refuser has judged."""
 
     refuser: Refuser
     bad: int = 0
@@ -82,7 +82,7 @@ class Refusals:
     def refuse(self, refused: RefusedRows, given: int) -> None:
         """Put away what a reader refused.
 
-        :param given: how many rows it gave with them.
+        :param given: how many rows it yielded with them.
         :raises CheckFailedError: it is set to fail.
         """
         count = len(refused.reasons)
@@ -135,12 +135,12 @@ class Refusals:
             )
 
     def close(self) -> tuple[StagedFile, ...]:
-        """Finish the files of dead letters; there is none without any."""
+        """Finish the files of dead letters. Without any, there is no file."""
         self.keep()
         return () if self._letters is None else self._letters.close()
 
     def abort(self) -> None:
-        """Remove the files of dead letters; harmless twice."""
+        """Remove the files of dead letters; safe to repeat."""
         if self._letters is not None:
             self._letters.abort()
 

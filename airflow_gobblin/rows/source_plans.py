@@ -1,4 +1,4 @@
-"""Checks of a source's plan before anything is read: a fault in it would lose rows, or leave a run green for ever."""
+"""Checks of a source's plan before anything is read: a fault in it would lose rows, or leave a run green forever."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def judge_plan(urn: str, units: Iterable[WorkUnit], planned: Range | None, cover
 
 
 def judge_snapshot(urn: str, units: Iterable[WorkUnit], state: DatasetState) -> JudgedPlan | None:
-    """Check the plan of a snapshot, whose units may have bounds to be read by, and no positions.
+    """Check the plan of a snapshot, whose units may have bounds to be read by, but no positions.
 
-    Without any unit the dataset is empty, and to be published as empty; return `None` if it already is.
+    If there is no unit, the dataset is empty, and is to be published as empty; return `None` if it already is.
 
     :raises SourceError: as `judge_plan`.
     """
@@ -163,7 +163,7 @@ class _Judge:
 
 
 def _beyond(position: Watermark, other: Watermark) -> bool:
-    """Return whether another position lies beyond one, in at least one of its positions."""
+    """Return whether `other` lies beyond a position, in at least one of its positions."""
     return any(one < two for one, two in zip(split(position), split(other), strict=True))
 
 

@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 class PlannedTable:
     """A table to publish to.
 
-    :param schema: the columns that its files are written by: those that it has once the slot is done. Those of a key are never
-        null.
+    :param schema: the columns that its files are written with: those that it has once the slot is done. The columns of a key are
+        never null.
     :param change: the columns that the commit gives it, encoded; `None`: it keeps those that it has.
     :param merged_bytes: the most bytes that may be merged into it; `None`: there is no bound, as for a table without rows, which
         takes files as they are.
@@ -73,7 +73,7 @@ def plan_table(
     *,
     loaded: bool,
 ) -> PlannedTable:
-    """Look at a dataset's table, which is created where there is none, unless the plan is only shown.
+    """Look at a dataset's table; create it if there is none, unless the plan is only shown.
 
     :param outgoing: the columns of the rows to come.
     :param keys: the keys that the source knows.
@@ -127,7 +127,7 @@ def plan_table(
 def check_table(
     sink: TableSink, dataset: Dataset, request: WorkRequest, files: Files, connections: Connections
 ) -> None:
-    """Make sure that the table which a dataset's rows are in is still there, where there is nothing to add to it.
+    """Check that the table with a dataset's rows is still there, if there is nothing to add to it.
 
     :raises ClaimError: it belongs to another dataset.
     :raises ConfigurationError: the rows are in another one.
@@ -160,7 +160,7 @@ def merge_of(merge: Merge | bool, dataset: Dataset, keys: Merge | None) -> Merge
 
 
 def _with_keys(columns: pa.Schema, merge: Merge, urn: str) -> pa.Schema:
-    """Return columns of which those of the key are never null: a row without a key fails its unit.
+    """Return columns with those of the key never null: a row without a key fails its unit.
 
     :raises SchemaConflictError: a column to merge by isn't there.
     """
@@ -221,9 +221,9 @@ def bounded(units: Iterable[WorkUnit], most: int, limits: Limits, name: str) -> 
 def judge_merge(
     sink: TableSink, plan: Plan, data_files: Iterable[DataFile], files: Files, connections: Connections
 ) -> None:
-    """Judge whether the rows of a slot can be merged, before it is decided: a commit that can't be would stay pending.
+    """Judge whether the rows of a slot can be merged, before it is decided: a commit that can't be made would stay pending.
 
-    Only the columns to merge by are read. More rows than are compared in memory are judged by a server at the commit.
+    Only the columns to merge by are read. If there are more rows than are compared in memory, a server judges them at the commit.
 
     :raises CheckFailedError: two rows are the newest of a key, or they are too many.
     """
@@ -256,7 +256,7 @@ def judge_merge(
 
 
 def check_look(look: Look, owner: Owner, table: TableRecord, before: TableTarget | None, *, made: bool = False) -> None:
-    """Check that a table is one that a dataset may be published to.
+    """Check that a dataset may be published to a table.
 
     :param before: the table that its live rows are in.
     :param made: whether the table must be there by now.

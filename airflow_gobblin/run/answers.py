@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def swept(opened: OpenJob, ref: DatasetRef, run_key: str, history: History) -> DatasetReport:
-    """Report a plan whose staging is gone: it was done, or could win no more."""
+    """Report a plan whose staging is gone: it was done, or could no longer win."""
     slot = history.by_token(ref.token) or history.answer(run_key)
     if slot is None and (covered := covered_since(ref, history)) is not None:
         return covered

@@ -49,7 +49,7 @@ class Backfill:
 
 
 def plan_backfill(history: History, asked: Range, run_key: str, *, replace: bool) -> Backfill:
-    """Plan what a run fills of a range. Parts that the same run has already published are left as they are.
+    """Plan which parts of a range a run fills. Those that the same run has already published are left as they are.
 
     :param replace: whether it may replace what others published.
     :raises OverlapError: a part of the range is covered by others, and nothing is to be replaced.

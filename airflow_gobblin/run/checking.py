@@ -1,6 +1,6 @@
-"""Checks ahead of a run that find everything it would fail by, without changing or creating anything.
+"""Checks ahead of a run that find everything it would fail on, without changing or creating anything.
 
-Checks that need Airflow, such as of connections to Spark, are in the command `airflow gobblin check`.
+Checks that need Airflow, such as those of connections to Spark, are in the command `airflow gobblin check`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Check:
 
     :param what: its kind: `connection`, `journal`, `target`, `dataset`, `spark` or `java`.
     :param detail: what was found.
-    :param error: what a run would fail by; `None` if there is nothing wrong.
+    :param error: what a run would fail with; `None` if nothing is wrong.
     """
 
     what: str
@@ -45,7 +45,7 @@ class Check:
 def checked(what: str, subject: str, look: Callable[[], str], redactor: Redactor) -> Check:
     """Run one check.
 
-    :param look: returns what it found, or raises what is wrong; no secret of that is shown.
+    :param look: returns what it found, or raises what is wrong, which is shown without secrets.
     """
     try:
         return Check(what, subject, look())
@@ -131,7 +131,7 @@ def check_writable(path: Path) -> bool:
 def _datasets(
     job: Job, request: RunRequest, connections: GuardedConnections, opened: OpenJob | None
 ) -> Iterator[Check]:
-    """Yield everything that is wrong with each dataset; those that look well are planned, as in a run, and not staged."""
+    """Yield everything that is wrong with each dataset; those that look fine are planned, as in a run, but not staged."""
     work, well = job.work, list[str]()
     try:
         with connections.redacting("check", f"ingestion {job.name!r}"):

@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 def plan_dataset(
     opened: OpenJob, dataset: DatasetLike, history: History, planning: Planning, *, preview: bool = False
 ) -> tuple[Plan, Iterable[WorkUnit]] | DatasetNote:
-    """Plan a dataset that has nothing pending, with its units, or note why there is no plan. Nothing is written, but for a table
-    that isn't there yet.
+    """Plan a dataset that has nothing pending, with its units, or note why there is no plan. Nothing is written, except that
+    a missing table is made.
 
-    :param preview: make not even that: the plan is only shown.
+    :param preview: don't even make that: the plan is only shown.
     """
     urn, request, run_key = dataset.urn, planning.request, planning.run_key
     answer = history.answer(run_key)
@@ -62,7 +62,7 @@ def plan_dataset(
 
 
 def _check_holds(dataset: DatasetLike, history: History) -> None:
-    """Check that the published and the planned content of a dataset are of one kind."""
+    """Check that the published and the planned content of a dataset are of the same kind."""
     slots = {ref.slot for ref, unit in history.state.live.items() if unit.files}
     published = {history.slot(number).holds for number in slots}
     if not history.keeps_units:

@@ -54,7 +54,7 @@ def _write(opened: OpenJob, ref: DatasetRef, run: RunPlan) -> DatasetReport:
             check_goes_on(history)
             check_preconditions(plan, known_ranges(plan, opened.staging.units(plan)), history)
             check_no_link(opened.files, plan.folder, plan.urn)
-            # A drop may have come to its end since.
+            # A drop may have been completed since.
             if opened.claims.check(opened.journal, plan.urn, plan.folder, history):
                 log.warning(
                     "dataset %r: the claim on its folder was released since it was planned; it is claimed anew",
@@ -139,7 +139,7 @@ def _decide_from(opened: OpenJob, plan: Plan, results: PlanResults) -> Slot | Da
     if (slot := history.by_token(plan.token)) is not None:
         return slot
     known = known_ranges(plan, opened.staging.units(plan))
-    check_preconditions(plan, known, history)  # results may be gone because staging that can win no more was swept
+    check_preconditions(plan, known, history)  # results may be gone because staging that can no longer win was swept
     looked(opened, plan)  # a unit may have failed because files of what was taken back are gone
     keep_unpublished(opened, plan, proposal.units)
     return reports.unpublished(plan.urn, proposal.units)

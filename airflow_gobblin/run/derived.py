@@ -1,4 +1,4 @@
-"""Datasets that are made from what other jobs publish: they go back if something of that is gone, and look before deciding."""
+"""Datasets that are made from what other jobs publish: they go back if any of that is gone, and look before deciding."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def without_old_state(opened: OpenJob, history: History, run: str) -> History:
 
 
 def left_to_next(opened: OpenJob, ref: DatasetRef, report: DatasetReport) -> DatasetReport:
-    """Return the report of a plan. One of a version that lost waits: the next run plans what is ready then.
+    """Return the report of a plan. If the plan of a version lost, it waits: the next run plans what is ready then.
 
     A plan that a person gave up is lost all the same.
     """

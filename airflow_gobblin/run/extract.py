@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 def missing_units(opened: OpenJob, pack: Pack) -> Iterator[tuple[Plan, WorkUnit]]:
     """Yield the units of a pack that have no result and are still wanted: their plan is undecided and can win.
 
-    Where it can't because what it reads was taken back, files of that may be gone.
+    If a plan can't win because what it reads was taken back, files of that may be gone.
 
     :raises GobblinError: the inputs of a stage can't be looked at.
     """

@@ -140,7 +140,7 @@ def _undecided(opened: OpenJob, plan: Plan, history: History) -> DatasetReport:
 
 
 def _has_news(history: History) -> bool:
-    """Return whether a slot is published and not announced yet, such as one that this run finished for an earlier one."""
+    """Return whether a slot is published but not announced yet, such as one that this run finished for an earlier one."""
     return any(slot.publishes and not slot.noted(NoteKind.ANNOUNCED) for slot in history.slots)
 
 
@@ -180,7 +180,7 @@ def _tidy(opened: OpenJob, history: History, run: RunPlan) -> None:
 
 
 def sweep(opened: OpenJob, keep: str = "") -> tuple[str, ...]:
-    """Delete the staging of every token that has an outcome or can win no more; never by age (I11).
+    """Delete the staging of every token that has an outcome or can no longer win; never by age (I11).
 
     :param keep: a run whose plan is kept, though its tokens are gone.
     :return: the tokens that were swept.

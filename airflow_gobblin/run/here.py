@@ -37,7 +37,7 @@ def run_here(
     :param threads: how many units are copied at once.
     :param report: takes the progress whenever a unit is copied, from any thread, one call at a time.
     :return: the reports of `finish`.
-    :raises GobblinError: as the tasks.
+    :raises GobblinError: as the tasks do.
     """
     verify_recover(opened, request)
     plan = create_work_units(opened, request)
@@ -53,7 +53,7 @@ def run_units(
 ) -> Iterator[tuple[str, UnitResult]]:
     """Run the missing units of every pack in one attempt; yield each result, which nothing has accepted yet, with its token.
 
-    :param spark: the session, of a work whose units run on the driver.
+    :param spark: the session, for a work whose units run on the driver.
     """
     attempt = uuid.uuid4().hex
     work = opened.staging.work(plan.run)

@@ -63,7 +63,7 @@ class Planning:
     :param datasets: the datasets that are asked for.
     :param states: the states of the datasets read so far.
     :param tried: when a run last tried to publish something of each dataset read so far.
-    :param folders: where files are published of each dataset read so far that has any.
+    :param folders: the folder of each dataset read so far that has published files.
     """
 
     request: RunRequest

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def keep_unpublished(opened: OpenJob, plan: Plan, units: tuple[UnitSummary, ...]) -> None:
-    """Note the result of each unit of a plan of which nothing is published.
+    """Note the result of each unit of a plan that publishes nothing.
 
     If run after run fails in the same way, only as many are noted as are needed to see that there is no progress.
     """

@@ -17,7 +17,7 @@ class OpenJob:
     """A job with its journal, files, staging, claims and committer, which the tasks of its runs share.
 
     :param connections: where the source's secrets come from.
-    :param files: the file system under the workspace root, where files are published, too, if it isn't the one its work names.
+    :param files: the file system under the workspace root, where files are published, too; by default the one its work names.
     :raises ConfigurationError: its work stages files elsewhere than it publishes them.
     """
 
@@ -40,7 +40,7 @@ class OpenJob:
         """Reports of slots that earlier runs left and that were finished here."""
 
     def check_target(self) -> None:
-        """Make sure that the target is the one that the journal's slots are published to, before anything relies on it.
+        """Check that the target is the one that the journal's slots are published to, before anything relies on it.
 
         :raises TargetError: it is empty, not mounted, not shared, or another one.
         :raises ConfigurationError: the slots are published to another root.

@@ -60,7 +60,7 @@ from airflow_gobblin.run.reuse import earlier_plans, with_earlier
 log = logging.getLogger(__name__)
 
 _UNREAD = (Status.IDLE, Status.HELD)
-"""How datasets are noted that no other task of the run looks at."""
+"""The statuses in notes on datasets that no other task of the run looks at."""
 
 
 def create_work_units(opened: OpenJob, request: RunRequest) -> RunPlan:
@@ -152,7 +152,7 @@ def plan_again(
 
 
 def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]) -> None:
-    """Keep what waits for the datasets that are held, for people to see, beside what is known of those that weren't asked for.
+    """Keep, for people to see, what waits for held datasets, beside what is known of those that weren't asked for.
 
     Forget what waited for a dataset that the source no longer has.
     """
@@ -173,7 +173,7 @@ def _keep_held(opened: OpenJob, planning: Planning, notes: Iterable[DatasetNote]
 
 
 def _check_driver(opened: OpenJob) -> None:
-    """Make sure that there is a Spark, if steps need its driver: slots decided without one would stay pending.
+    """Check that there is Spark, if steps need its driver: slots decided without it would stay pending.
 
     :raises ConfigurationError: there is none.
     """
@@ -278,7 +278,7 @@ def _unplanned(urn: str, error: GobblinError) -> DatasetNote:
 def _without_left_out(
     found: dict[str, DatasetRef | DatasetNote | GobblinError], request: RunRequest
 ) -> dict[str, DatasetRef | DatasetNote | GobblinError]:
-    """Leave out of a backfill of all datasets those that have no such range, unless that is all of them."""
+    """Leave datasets that have no such range out of a backfill of all datasets, unless that is all of them."""
     out = {urn: plan for urn, plan in found.items() if isinstance(plan, NoSuchRangeError)}
     if request.datasets or len(out) == len(found):
         return found
@@ -351,7 +351,7 @@ def _would_plan(
 def _outlined(
     opened: OpenJob, units: Iterable[WorkUnit], outline: Outline | None, report: Callable[[PlannedAct], None] | None
 ) -> Iterator[WorkUnit]:
-    """Yield units, without the properties that an outline represents: these may be too many to keep."""
+    """Yield units, without the properties that an outline represents: there may be too many to keep."""
     work = opened.job.work
     if outline is None or not isinstance(work, OutlinedWork):
         yield from units
@@ -369,7 +369,7 @@ def _packed(
 ) -> tuple[tuple[Pack, ...], dict[DatasetRef, str]]:
     """Pack plans, and return the packs and the plans that have no room, each with the reason.
 
-    Of datasets with one priority, the one that waits longest has room first.
+    Of datasets with the same priority, the one that has waited longest gets room first.
     """
     job = opened.job
     limits = job.run_limits if isinstance(job, LimitedJob) else RunLimits()
@@ -390,7 +390,7 @@ def _packed(
 def _in_order(
     opened: OpenJob, planned: Iterable[DatasetRef], planning: Planning, datasets: Mapping[str, DatasetLike]
 ) -> list[DatasetRef]:
-    """Return plans in the order in which they have room.
+    """Return plans in the order in which they get room.
 
     A run that didn't end, or couldn't publish, is known by its plan as long as that could still be decided.
     """

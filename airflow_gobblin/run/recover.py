@@ -54,7 +54,7 @@ def finish_left(opened: OpenJob, urn: str, run_key: str) -> DatasetReport | None
 
 
 def with_left_finished(opened: OpenJob, history: History, planning: Planning) -> History:
-    """Return the history of a dataset to plan from, once what is pending of it is finished, if anything is."""
+    """Return the history of a dataset to plan from, after finishing its pending slot, if it has one."""
     if history.pending is None:
         return history
     finish_left(opened, history.urn, planning.run_key)

@@ -75,7 +75,7 @@ def _plan_again(opened: OpenJob, request: RunRequest, run: RunPlan, ended: dict[
 
 
 def _newer(run: RunPlan, before: DatasetRef, ref: DatasetRef) -> DatasetRef:
-    """Return a new plan as the run has it: of a flush, it is to cover what waited at first."""
+    """Return a new plan as the run has it: a flush's is to cover what waited at first."""
     if run.versions:
         log.info("dataset %r: the next version is planned", ref.urn)
         return ref

@@ -34,7 +34,7 @@ from airflow_gobblin.run.backfill import by_slot
 log = logging.getLogger(__name__)
 
 MOST_NAMED = 10
-"""How many datasets, from the first on, a run's error gives the cause of."""
+"""The number of datasets, from the first on, whose cause a run's error gives."""
 _SLOTS_NAMED = 5
 STUCK_AFTER = 3
 """The number of runs without progress after which it is reported."""
@@ -157,7 +157,7 @@ def unwritten(urn: str, units: Collection[UnitSummary], failure: Failure | None)
 
 
 def no_progress(history: History) -> str:
-    """Describe a unit of the newest run without progress in this and several runs before; empty if there is none."""
+    """Describe a unit of the newest run that made no progress in this and several earlier runs; empty if there is none."""
     runs = [{unit.low or unit.unit: unit for unit in units if unit.stuck} for units in history.runs()]
     for low, unit in runs[0].items() if len(runs) >= STUCK_AFTER else ():
         count = sum(1 for _ in takewhile(lambda stuck, low=low: low in stuck, runs))  # type: ignore[misc]

@@ -22,7 +22,7 @@ class RunRequest:
     :param dag_run: names the run, for its run key: the DAG's id and the run's.
     :param end: the end of its data interval, or of its range; `None`: up to now.
     :param datasets: only these URNs; empty for all.
-    :param start: where its range begins; by number, in some of several positions: offsets by partition.
+    :param start: where its range begins; for some of several positions, by number: offsets by partition.
     :param flush: whether to read what waits, however little it is for a batch.
     :param replace: whether to replace what is published of its range; otherwise a partly covered range is refused.
     :param request: any text, to distinguish it from an equal request of the same DAG run, so that it is carried out again.

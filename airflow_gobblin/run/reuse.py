@@ -30,7 +30,7 @@ from airflow_gobblin.workspace.staging import batched
 log = logging.getLogger(__name__)
 
 _MOST_PLANS = 3
-"""From how many plans a new one takes files, the newest: each has taken what it could from the one before."""
+"""How many of the newest plans a new one takes files from: each has taken what it could from the one before."""
 
 
 def earlier_plans(opened: OpenJob) -> Mapping[str, Sequence[str]]:
@@ -94,7 +94,7 @@ def _has_any(opened: OpenJob, plan: Plan) -> bool:
 
 
 def _was_refused(opened: OpenJob, plan: Plan) -> bool:
-    """Return whether a check found the files of a plan not fit to be published: they are made anew."""
+    """Return whether a check found the files of a plan unfit to be published: they are made anew."""
     try:
         failure = opened.staging.unwritten(plan.token)
     except RecordError:  # it may record a refusal
@@ -117,7 +117,7 @@ def _first(opened: OpenJob, plan: Plan, count: int) -> Iterator[WorkUnit]:
 
 
 def _planned(opened: OpenJob, plan: Plan) -> Iterator[WorkUnit | None]:
-    """Yield the units of a stored plan without the files that they may take, and `None` if it isn't there to its end."""
+    """Yield the units of a stored plan without the files that they may take, and `None` if it isn't complete."""
     try:
         for unit in opened.staging.units(plan):
             yield replace(unit, finished={}, begun=())
@@ -145,7 +145,7 @@ def _with_finished(
 
 
 def _finished_by(opened: OpenJob, work: ReusingWork, plan: Plan) -> Iterator[tuple[bytes, StagedFile]]:
-    """Yield the files that a plan's units finished, each with its GUID; of one that several tries finished, the last one last."""
+    """Yield the files that a plan's units finished, each with its GUID. If several tries finished one, the last comes last."""
     staging, folder = opened.staging, opened.staging.token_folder(plan.token)
     failed = staging.all_failed_results(plan.token)
     for some in batched(staging.units(plan)):
@@ -160,7 +160,7 @@ def _finished_by(opened: OpenJob, work: ReusingWork, plan: Plan) -> Iterator[tup
 
 
 def _begun_by(opened: OpenJob, work: ReusingWork, plan: Plan) -> Iterator[tuple[bytes, BegunUnit]]:
-    """Yield the units of a plan of which parts are done, each with the GUID of its file. They are few: their files are large."""
+    """Yield the units of a plan that have finished parts, each with the GUID of its file. They are few: their files are large."""
     begun = opened.staging.units_begun(plan.token)
     for unit in opened.staging.units(plan) if begun else ():
         if unit.id in begun:
@@ -168,7 +168,7 @@ def _begun_by(opened: OpenJob, work: ReusingWork, plan: Plan) -> Iterator[tuple[
 
 
 class _FinishedFiles:
-    """Finished files by GUID: in a temporary database, since they may be too many for the memory."""
+    """Finished files by GUID, in a temporary database, since there may be too many for memory."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("")
@@ -180,7 +180,7 @@ class _FinishedFiles:
         self._database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?)", rows)
 
     def of(self, guids: Mapping[str, bytes]) -> dict[str, StagedFile]:
-        """Return the files that there are of some, by the same paths."""
+        """Return the files that exist for these GUIDs, by the same paths."""
         found: dict[str, StagedFile] = {}
         for path, guid in guids.items():
             row = self._database.execute("SELECT staged FROM files WHERE guid = ?", (guid,)).fetchone()

@@ -54,8 +54,8 @@ def seal(opened: OpenJob, run: RunPlan, sealing: Sealing, reports: Iterable[Data
 
 @dataclass(frozen=True)
 class _Known:
-    """The facts that a seal needs of a dataset. :param state: without units. :param head: its newest slot that has ended.
-    :param answered: what was planned by the slot that answers the run, if it was committed before; of a trimmed slot, only if a
+    """The facts that a seal needs about a dataset. :param state: without units. :param head: its newest slot that has ended.
+    :param answered: what was planned by the slot that answers the run, if it was committed before; for a trimmed slot, only if a
         part of it wasn't covered then.
     """
 

@@ -1,9 +1,9 @@
 """An archive of the classes that drivers load: a driver's JVM maps it instead of reading, checking and linking thousands.
 
 It is Java's own (class data sharing): the JVM writes it as it ends, and a later one maps it if Java, class path and options
-fit; otherwise it starts without. It is made once per Java, Spark and options, in a folder of this user's alone. The first
-driver that finds none only leaves a mark, as it may be the only one that ever runs here, as in a container; the second makes
-it, and its JVM takes some seconds more to end; all later ones use it. If the second is killed, the next one tries.
+fit; otherwise it starts without. It is made once per Java, Spark and options, in a folder that is this user's alone. The first
+driver that finds none only leaves a mark, as it may be the only one that ever runs here, as in a container. The second makes it,
+and its JVM takes some seconds longer to end. All later ones use it. If the second is killed, the next one tries.
 
 People's settings win: their own archive, agent or class path is left as it is, and nothing is added to it.
 """
@@ -35,7 +35,7 @@ _OF_OTHERS = (
     *("-javaagent", "-agent", "-Xbootclasspath", "--patch-module", "--upgrade-module-path", "--limit-modules"),
     "java.system.class.loader",
 )
-"""Words in people's Java options with which no archive is made or used here."""
+"""If people's Java options have one of these words, no archive is made or used here."""
 _OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _CLASS_PATHS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_PREPEND_CLASSES")
 """Variables that add to the class path of a driver. Java makes no archive if a folder is on it."""

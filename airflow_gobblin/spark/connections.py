@@ -3,7 +3,7 @@
 Nothing else carries them: everyone on the host sees a command line's arguments, Spark's UI and event log show its settings,
 and anyone may find a file. The driver removes the variable from its environment as soon as it starts.
 
-A durable driver runs on a worker of the cluster, and nobody can pass it a secret in private. So it has to find them there:
+A durable driver runs on a worker of the cluster, and nobody can pass it a secret in private. So it must find them there:
 in the same variable of the worker's environment, or in a file that another variable names and only Spark's user may read.
 """
 

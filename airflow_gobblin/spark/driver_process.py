@@ -1,8 +1,8 @@
 """The process of a driver for Spark Connect: forked by a server that has its imports loaded, or else started anew.
 
-The server is this user's alone, as the folder of its socket is, and one for each environment in which imports may differ: the
-Python, its packages, and the variables that are read when modules load. A request goes through the socket, with the secrets that
-are a driver's environment; the server itself is given none.
+The server is this user's alone, as is the folder of its socket. Each environment in which imports may differ has its own: the
+Python, its packages, and the variables that are read when modules load. A request goes through the socket, with the secrets in
+a driver's environment; the server itself is given none.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["DriverProcess", "start_driver"]
 log = logging.getLogger(__name__)
 
 PATIENCE = 60.0
-"""Seconds in which the server must answer; the first time, it loads everything before."""
+"""Seconds in which the server must answer; the first time, it loads everything before that."""
 UNKNOWN = 255
 """The status of a driver whose server ended before it."""
 _WAITING = 64
-"""The requests that wait while the server loads."""
+"""The number of requests that may wait while the server loads."""
 _READ_ON_IMPORT = ("PYTHON", "PYSPARK_", "ARROW_", "GRPC_", "OMP_", "OPENBLAS_", "MKL_", "LC_", "LD_")
 """The prefixes of variables that decide how modules load."""
 _ALSO_READ = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "AIRFLOW_HOME", "SPARK_HOME", "SPARK_CONNECT_MODE_ENABLED")
@@ -77,7 +77,7 @@ def start_driver(command: Sequence[str], environment: Mapping[str, str]) -> Driv
 class _ForkedDriver:
     """A driver that a server has forked.
 
-    :param connection: to the server, which reports by it how the driver ended.
+    :param connection: the connection to the server, which reports on it how the driver ended.
     """
 
     def __init__(self, pid: int, connection: socket.socket, stdout: IO[str]) -> None:
@@ -89,7 +89,7 @@ class _ForkedDriver:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Wait for its end; its output is read no more."""
+        """Wait for its end; its output is no longer read."""
         self.stdout.close()
         self._ended = self.wait()
         self._connection.close()
@@ -109,7 +109,7 @@ class _ForkedDriver:
         return status
 
     def _status(self, timeout: float | None) -> int | None:
-        """Return how it ended. The server's report is only looked at, so that anyone may ask again, also a signal's handler."""
+        """Return how it ended. The server's report is only peeked at, so that anyone may ask again, even a signal handler."""
         with suppress(OSError, ValueError):  # another thread has waited for it, and closed the connection
             ready, _, _ = select.select([self._connection], [], [], timeout)
             if not ready:
@@ -134,7 +134,7 @@ class _ForkedDriver:
 
 
 def _forked(command: Sequence[str], environment: Mapping[str, str]) -> _ForkedDriver | None:
-    """Have a driver forked; `None` if there is no server to do it, and none can be started."""
+    """Have a driver forked; return `None` if no server is there to do it, and none can be started."""
     folder = own_folder(f"airflow-gobblin-{os.getuid()}")
     if folder is None or not hasattr(socket, "send_fds"):
         return None
@@ -205,7 +205,7 @@ def _connection(place: Path) -> socket.socket:
 
 
 def _start_server(listening: int, place: Path, environment: Mapping[str, str]) -> None:
-    # The place is for people who look at the list of processes, and for the room that titles of drivers need.
+    # The place is for people who look at the list of processes, and makes the room that titles of drivers need.
     command = [sys.executable, "-P", "-m", fork_server.__name__, str(listening), str(place)]
     subprocess.run(
         command,
@@ -226,7 +226,7 @@ def _is_read_on_import(name: str) -> bool:
 
 
 def _key(environment: Mapping[str, str]) -> str:
-    """Return what two drivers have in common that can be forked by one server."""
+    """Return a key that two drivers share if one server can fork both."""
     package = Path(__file__).parents[1]
     known_by = (
         sys.executable,

@@ -1,7 +1,7 @@
-"""A process that has loaded what drivers for Spark Connect import, and becomes one for each that is asked for, by a fork.
+"""A process that has loaded what drivers for Spark Connect import, and forks a driver each time one is asked for.
 
 Most of what a small driver takes is Python's imports: of Arrow, and of Spark Connect with pandas. This process loads them and
-forks. It has no secrets, no code of an author's, no connection, and no threads but those of libraries that know of forks: Arrow's
+forks. It has no secrets, no author's code, no connection, and no threads except those of libraries that know of forks: Arrow's
 allocator, and OpenBLAS. A driver has the environment, the folder and the output that are sent with the request, and is alone in
 its session of processes, as if it had been started anew.
 """
@@ -29,12 +29,12 @@ __all__ = ["ENDED", "GO", "IDLE_SECONDS", "PID", "SIZE", "main"]
 IDLE_SECONDS = 300.0
 """The time without a driver after which the process ends: longer than it takes from one stage of a pipeline to the next."""
 SIZE = 8
-"""The bytes in which a request begins with its size."""
+"""The number of bytes at the beginning of a request that give its size."""
 PID = 4
-"""The bytes of the answer: the driver's process id. The driver then waits for `GO`."""
+"""The number of bytes of the answer, the driver's process id. The driver then waits for `GO`."""
 GO = b"g"
 ENDED = 4
-"""The bytes in which the server reports how a driver ended: its exit status, or the negative number of a signal."""
+"""The number of bytes in which the server reports how a driver ended: its exit status, or the negative number of a signal."""
 _MODULES = (
     "airflow_gobblin.spark.application",
     "airflow_gobblin.spark.pack",
@@ -49,10 +49,10 @@ _MODULES = (
 
 
 def main(listening: int, idle: float = IDLE_SECONDS) -> None:
-    """Serve until no driver was asked for, and none ran, for a while.
+    """Serve until no driver has been asked for, and none has run, for a while.
 
     :param listening: the file descriptor of a socket that listens.
-    :param idle: that while, in seconds.
+    :param idle: how long, in seconds.
     """
     _load()
     running: dict[int, socket.socket] = {}
@@ -119,7 +119,7 @@ def _become_driver(connection: socket.socket) -> NoReturn:
 
 
 def _take_over(connection: socket.socket) -> tuple[str, list[str]]:
-    """Take what a driver is given: its output, its environment, its folder. :return: its script and that one's arguments."""
+    """Take what a driver is given: its output, its environment, its folder. :return: its script and the script's arguments."""
     head, (output, *_), _, _ = socket.recv_fds(connection, SIZE, 1)
     asked = json.loads(_received(connection, int.from_bytes(head, "big")))
     os.setsid()
@@ -135,7 +135,7 @@ def _take_over(connection: socket.socket) -> tuple[str, list[str]]:
     _give_title(" ".join(command))
     os.environ.clear()
     os.environ.update(asked["environment"])
-    if "numpy.random" in sys.modules:  # else it would give the same to all drivers; Python's own is seeded by the fork
+    if "numpy.random" in sys.modules:  # else it would give all drivers the same; a fork seeds Python's own
         sys.modules["numpy.random"].seed()
     return command[0], command[1:]
 
@@ -151,7 +151,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def _give_title(title: str) -> None:
-    """Have the process listed by the driver's command, as much of it as there is room for."""
+    """Have the process listed under the driver's command, as much of it as there is room for."""
     with suppress(ImportError):
         os.environ["SPT_NOENV"] = "1"  # the environment that it was started with stays readable
         from setproctitle import setproctitle

@@ -51,9 +51,9 @@ GROUPS_PER_CORE = 4
 _LOGGED_EVERY = 5.0
 """The seconds between two records of the progress."""
 _KEPT_AT_ONCE = 16
-"""The results written at once: each waits for the disk, which makes all that wait durable together, or for the store."""
+"""How many results are written at once: each waits for the disk, which makes all that wait durable together, or for the store."""
 MIN_JOBS = 32
-"""The least Spark jobs at once: executors that come late find work waiting."""
+"""The least number of Spark jobs at once, so that executors that come late find work waiting."""
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class _PackRun:
             return cores, [done.result() for done in as_completed(running)]
 
     def _share(self, run: str, at_once: int) -> float:
-        """Return the share of a run that each task has; its packs may run side by side, in as many applications."""
+        """Return the share of a run that each task has; the run's packs may run side by side, each in its own application."""
         plan = self._staging.run(run)
         packs = 1 if plan is None else len(plan.packs)
         return 1 / (max(1, packs) * at_once)
@@ -388,9 +388,9 @@ class _PackRun:
         return kept
 
     def _spec(self, run: str, group: _Group, share: float, **parts: Any) -> TaskSpec:
-        """Return what a Spark task does.
+        """Return the specification of a Spark task.
 
-        :param parts: what the task of a part has besides.
+        :param parts: what the task of a part has in addition.
         """
         return TaskSpec(
             code=self._code,

@@ -49,7 +49,7 @@ KILLED = 128 + signal.SIGTERM
 _READY = "airflow_gobblin.ready"
 """The setting that marks a shared session as having its code and settings."""
 _TRIES = 10
-"""How often a driver gives a session its code while others do, too."""
+"""How often a driver tries to give a session its code while others do, too."""
 
 
 def submit_options() -> str:
@@ -83,8 +83,8 @@ def spark_session(tag: str, *, zips: Sequence[str] = ()) -> Iterator[SparkSessio
     that collects accumulators.
 
     :param tag: the tag of this driver's operations; if SIGTERM ends it, they are cancelled on the server.
-    :param zips: the code that executors need. They and the settings in `CONF` are for Spark Connect only: another driver was
-        given them by `spark-submit`.
+    :param zips: the code that executors need. They and the settings in `CONF` are for Spark Connect only: any other driver
+        was given them by `spark-submit`.
     :raises GobblinError: the Connect server can't be reached.
     """
     from pyspark.sql import SparkSession
@@ -142,7 +142,7 @@ def _prepare(spark: SparkSession, zips: Sequence[str], conf: Mapping[str, str]) 
             spark.conf.set(_READY, "true")
             return
         except PySparkException as error:
-            # Spark takes a file that it has, but not one that it gets in the same moment.
+            # Spark accepts a file that it already has, but not one that it is getting at the same moment.
             if left and "FileAlreadyExistsException" in str(error):
                 continue
             raise ConfigurationError(
@@ -161,7 +161,7 @@ def _state(place: str) -> str | None:
     """Return whether a session has what it needs, by `_READY`; `None` if the server accepts neither its use nor its start.
 
     A client asks, not a session: Spark takes a process's first session for its active one, whatever becomes of it, and each
-    session closes resources that all of them share when it is collected.
+    session, when it is collected, closes resources that all of them share.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client import DefaultChannelBuilder, SparkConnectClient

@@ -108,7 +108,7 @@ def shared_folder(folder: Path) -> Path:
 
 
 def _is_own(folder: Path, mode: int) -> bool:
-    """Return whether a folder, made if missing, is this user's, with no more rights for others than a mode has."""
+    """Return whether a folder, made if missing, is this user's, with no more rights for others than a mode grants."""
     with suppress(FileExistsError):
         folder.mkdir(mode=mode)
     found = folder.lstat()
@@ -123,7 +123,7 @@ def _fresh_folder(prefix: str) -> Path:
 
 
 def _known_by(entries: Mapping[str, bytes]) -> str:
-    """Return what the zip of these files, as this Python compiles them, is known by."""
+    """Return the digest that identifies the zip of these files, as this Python compiles them."""
     known = hashlib.sha256(MAGIC_NUMBER)
     for name, data in sorted(entries.items()):
         known.update(f"{name}\0{len(data)}\0".encode())
@@ -134,7 +134,7 @@ def _known_by(entries: Mapping[str, bytes]) -> str:
 def _entries(module: str, out: Set[str] = frozenset()) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a module or package, and the `__init__` of each package above it, by their names in the zip.
 
-    :param out: what is left out of what lies in the package itself.
+    :param out: what to leave out at the top level of the package.
     """
     names = module.split(".")
     search: list[str] | None = None

@@ -41,7 +41,7 @@ class StepVerb(StrEnum):
 
 @dataclass(frozen=True)
 class StepOrder:
-    """The order for every Spark task of a piece of work; it travels in closures, with the secrets, and so is small.
+    """The order for every Spark task of a piece of work; it travels in closures, with the secrets, so it is small.
 
     :param code: the author's modules.
     :param target: the target root.
@@ -114,7 +114,7 @@ def _work_on(
     """Work on one piece.
 
     :param spark: the session, on the driver.
-    :raises BaseException: only if it is no `Exception` and shows no secret.
+    :raises BaseException: only one that isn't an `Exception` and shows no secret.
     """
     subject = f"piece {number} of the steps of dataset {order.urn!r}"
     try:

@@ -33,7 +33,7 @@ RESULTS = pa.schema([("token", pa.string()), ("result", pa.binary())])
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The units of one Spark task; it travels in the task's closure, with the secrets, and so is kept small.
+    """The units of one Spark task; it travels in the task's closure, with the secrets, so it is kept small.
 
     Spark writes a closure of a megabyte or more to a file on the driver's disk. Job and plans may be large: the task reads
     them from staging.
@@ -43,8 +43,8 @@ class TaskSpec:
     :param staging: the ingestion's staging folder below it.
     :param run: the run with its job.
     :param units: by the token of each plan, the units that this task runs.
-    :param share: as of an `Attempt`.
-    :param part: as of an `Attempt`, if its only unit is run in parts.
+    :param share: as in `Attempt`.
+    :param part: as in `Attempt`, if its only unit is run in parts.
     :param joined: the results of the parts, if the task joins them.
     :param snapshots: by the token of each plan that needs one, the name of the snapshot that the driver holds.
     """

@@ -17,13 +17,13 @@ Row = TypeVar("Row")
 
 
 NEW_OBJECTS = 10_000
-"""The new objects after which the garbage collector looks at them again, in place of 700."""
+"""The number of new objects after which the garbage collector looks at them again, instead of 700."""
 
 
 def freeze_heap() -> None:
-    """Keep the garbage collector from what is loaded, as long as this process lives, and let it look at new objects less often.
+    """Keep the garbage collector away from what is loaded, for this process's life, and have it look at new objects less often.
 
-    For a worker, where Spark has it look through all that is loaded after each task, in 0.07 s; and for a driver, which ends with
+    For a worker, where Spark has it look through everything loaded after each task, in 0.07 s, and for a driver, which ends with
     its pack (https://docs.python.org/3/library/gc.html#gc.freeze).
     """
     if gc.get_freeze_count():

@@ -1,6 +1,6 @@
-"""Whether the channels of a version agree: Spark computes each by a job of its own, from what its function returned once.
+"""Whether the channels of a version agree: Spark computes each in a job of its own, from what its function returned once.
 
-Rows made by something that Spark gives otherwise each time would come out otherwise in each of them.
+Rows made by something that Spark computes differently each time would differ between these jobs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FICKLE = re.compile(
     r"|current_timestamp|current_date|current_time|localtimestamp|unix_timestamp)(\"|\s*\()",
     re.IGNORECASE,
 )
-"""Functions that give something else each time, or whose result depends on the order of rows, in a plan of Spark Connect."""
+"""Functions, in a plan of Spark Connect, that give something else each time, or whose result depends on the order of rows."""
 
 
 def check_agreement(stage: str, made: Mapping[str, DataFrame]) -> None:
     """Check that nothing random and no current time is in more than one channel of a version.
 
-    Spark doesn't show that of Python functions that aren't declared so, nor of sums of floating-point numbers.
+    Spark doesn't show this for Python functions that aren't declared so, nor for sums of floating-point numbers.
 
     :param made: the channels, by name.
     :raises ConfigurationError: something is.
@@ -45,7 +45,7 @@ def check_agreement(stage: str, made: Mapping[str, DataFrame]) -> None:
 
 
 def _differs_each_time(frame: DataFrame) -> bool:
-    """Return whether a DataFrame may have other rows each time that it is computed, as far as its plan shows."""
+    """Return whether a DataFrame may have different rows each time it is computed, as far as its plan shows."""
     of_any: Any = frame  # classic Spark's, or Spark Connect's
     if hasattr(frame, "_jdf"):
         analyzed = of_any._jdf.queryExecution().analyzed()

@@ -19,9 +19,9 @@ class Upstream:
     """A dataset of a source, or a stage, as a stage reads it.
 
     :param id: the dataset's id.
-    :param reach: the ids of the sources' datasets that it is made from, but for those that only an optional upstream brings.
+    :param reach: the ids of the sources' datasets that it is made from, except those that only an optional upstream brings.
     :param required: whether the stage waits for it.
-    :param at_most: how far the part of it that a version has may be behind that, if it isn't required; `None`: any far.
+    :param at_most: how far the part of it that a version has may be behind the version, if it isn't required; `None`: no limit.
     """
 
     id: str
@@ -35,8 +35,8 @@ def next_ready(
 ) -> datetime | None:
     """Return the oldest version after a stage's newest that every required upstream has sealed itself, on the same roots.
 
-    A version that one of them skipped is taken with the next one that all have. The other upstreams only mustn't be too far
-    behind it. The reason for a look is no matter: an event that came too early, twice or never changes nothing.
+    A version that one of them skipped is taken with the next one that all have. The other upstreams just can't be too far behind
+    it. The reason for a look doesn't matter: an event that came too early, twice or never changes nothing.
 
     :param available: what each upstream has, by its id.
     :param state: the stage's own.
@@ -49,12 +49,12 @@ def next_ready(
 
 @dataclass(frozen=True)
 class Blocked:
-    """Why a version isn't ready that an upstream has sealed.
+    """The reason why a version that an upstream has sealed isn't ready.
 
     :param sealed: the required upstreams that have sealed it.
     :param unsealed: those that haven't.
-    :param behind: if there are none of these: the optional upstreams that are too far behind it.
-    :param apart: if there are none of these either: the upstreams that were made from different slots of a source.
+    :param behind: if there are none of these, the optional upstreams that are too far behind it.
+    :param apart: if there are none of these either, the upstreams that were made from different slots of a source.
     """
 
     version: datetime
@@ -75,8 +75,8 @@ class Blocked:
 
 
 def blocked(upstreams: Sequence[Upstream], available: Mapping[str, Available], state: DatasetState) -> Blocked | None:
-    """Return why a version isn't ready, though an upstream has sealed it. If none is sealed by all, it is about the first that
-    could be: an upstream never seals what it has skipped.
+    """Return why a version isn't ready, though an upstream has sealed it. If no version is sealed by all, this is about the first
+    that could be: an upstream never seals what it has skipped.
 
     :param available: all that each upstream has after the stage's newest version.
     :return: `None` if no version is sealed, or one is ready.
@@ -120,7 +120,7 @@ def _close_enough(upstream: Upstream, version: datetime, available: Available, s
 
 
 def same_roots(version: datetime, upstreams: Sequence[Upstream], available: Mapping[str, Available]) -> bool:
-    """Return whether all that upstreams have up to a version was made from the same slots, of each source that two reach."""
+    """Return whether all that upstreams have up to a version was made from the same slots of each source that two reach."""
     common = {(one.id, other.id): one.reach & other.reach for one, other in combinations(upstreams, 2)}
     meeting = {name for pair, datasets in common.items() if datasets for name in pair}
     roots = {name: united(slot.roots for slot in available[name].up_to(version)) for name in meeting}

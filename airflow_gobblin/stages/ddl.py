@@ -1,8 +1,8 @@
-"""Columns as Spark's DDL declares them, read without Spark: a DAG file and a worker compare the state of a stage by them.
+"""Columns as Spark's DDL declares them, read without Spark, so that a DAG file and a worker can compare a stage's state by them.
 
-Only columns and types that Spark surely reads in the same way are reported. The type of a column may be unknown here, such as
-one with types in it, or `timestamp`, which has a zone or none by a setting of Spark's; and so may be the columns, if they have
-comments.
+Only columns and types that Spark is certain to read in the same way are reported. The type of a column may be unknown here, such
+as one with types in it, or `timestamp`, which has a zone or none depending on a setting of Spark's. The columns may be unknown,
+too, if they have comments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ARROW = {
     "string": "string",
     "binary": "binary",
 }
-"""Types of Spark's, as Arrow's texts."""
+"""Spark's types, each with the text of Arrow's type."""
 _COLUMN = re.compile(r"(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>\w+))(?:\s*:\s*|\s+)(?P<type>[^:\s].*)", re.DOTALL)
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _NOT_NULL = re.compile(r"\s+not\s+null$")
@@ -37,7 +37,7 @@ _NOT_NULL = re.compile(r"\s+not\s+null$")
 def check_declared(stage: str, ddl: str, schema: str) -> None:
     """Check that the state of a stage is declared with the columns that it has, as far as that is known without Spark.
 
-    :param schema: that of its newest version's state, encoded.
+    :param schema: the schema of its newest version's state, encoded.
     :raises SchemaConflictError: it is declared with other ones.
     """
     from airflow_gobblin.model.schema import decode  # which loads Arrow
@@ -82,7 +82,7 @@ def columns_of(ddl: str) -> Mapping[str, str | None] | None:
 
 
 def _parts(ddl: str) -> Iterator[str]:
-    """Yield what commas divide, but for those in brackets."""
+    """Yield the parts between commas, other than commas in brackets."""
     depth, quoted, start = 0, False, 0
     for place, character in enumerate(ddl):
         if character == "`":

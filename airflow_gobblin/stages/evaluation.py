@@ -55,7 +55,7 @@ def evaluate(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> U
     """Evaluate a version, and stage what its function makes.
 
     :return: a SUCCESSFUL result, with the schema of its rows; or a FAILED one.
-    :raises BaseException: only if it is no `Exception` and shows no secret.
+    :raises BaseException: only one that isn't an `Exception` and shows no secret.
     """
     started = time.monotonic()
     given = attempt.connections
@@ -103,7 +103,7 @@ class WrittenChannel:
 def _evaluated(work: FrameWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> Mapping[str, WrittenChannel]:
     """Call the function, once, and write what it makes; return its channels.
 
-    :raises ConfigurationError: it can't be called with its inputs. No task of Airflow's looks, as its module loads Spark.
+    :raises ConfigurationError: it can't be called with its inputs. No Airflow task checks that, as its module loads Spark.
     """
     spark = attempt.spark
     if spark is None:
@@ -149,7 +149,7 @@ def _write(
     schema: pa.Schema,
     found: FoundTable | None,
 ) -> WrittenChannel:
-    """Have a channel of a version written: state in its buckets, and as Parquet; rows, if there is one, for a table."""
+    """Have a channel of a version written: state in its buckets and as Parquet, rows for the table, if there is one."""
     assert isinstance(attempt.connections, SparkConnections)
     state = work.state if channel == STATE else None
     table = None if found is None or channel != ROWS else found.target
@@ -178,18 +178,18 @@ def _write(
 
 
 _LEAST_READ = "spark.sql.files.minPartitionNum"
-"""The setting of the least number of parts in which Spark reads files."""
+"""The setting for the least number of parts in which Spark reads files."""
 _PART_SHUFFLED = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
-"""The setting of how much of what is shuffled Spark puts together for a task."""
+"""The setting for how much shuffled data Spark puts together for a task."""
 _LEAST_SHUFFLED = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "1m")
-"""The setting of how much of it is worth a task, and what it is by default."""
+"""The setting for how much of it is worth a task, and its default."""
 
 
 @contextlib.contextmanager
 def _parts(state: State | None, attempt: Attempt) -> Iterator[None]:
-    """Have Spark keep buckets of state apart for a while, as far as it is worth a task each.
+    """Have Spark keep buckets of state apart for a while, as far as each is worth a task.
 
-    By itself it puts them together until there are as many as there are cores: of a large state on few cores, the rows that a
+    By itself it puts them together until there are as many as there are cores: with a large state on few cores, the rows that a
     task gathers then go through the disk. A setting of people's own stays.
     """
     spark = attempt.spark
@@ -210,7 +210,7 @@ def _parts(state: State | None, attempt: Attempt) -> Iterator[None]:
 def _channels(work: FrameWork, outcome: object) -> Mapping[str, DataFrame]:
     """Return what a function gives, by channel.
 
-    :raises ConfigurationError: it gives something else than its stage publishes.
+    :raises ConfigurationError: it gives something other than its stage publishes.
     """
     from pyspark.sql import DataFrame
 
@@ -231,9 +231,9 @@ def _channels(work: FrameWork, outcome: object) -> Mapping[str, DataFrame]:
 
 
 def _state_before(spark: SparkSession, work: FrameWork, plan: Plan) -> DataFrame | None:
-    """Return the state of the version before; for the first, one without rows, and with the columns that are declared.
+    """Return the state of the version before; for the first, one without rows that has the declared columns.
 
-    :raises SchemaConflictError: others are declared than it has, which only Spark could determine: the plan compared what is
+    :raises SchemaConflictError: it has other columns than declared, which only Spark could determine: the plan compared what is
         known without it.
     """
     if work.state is None:
@@ -250,7 +250,7 @@ def _state_before(spark: SparkSession, work: FrameWork, plan: Plan) -> DataFrame
 
 
 def _state_schema(plan: Plan, before: DataFrame | None) -> str | None:
-    """Return the schema that the state of a version must have, encoded; `None`: any, as it is the first."""
+    """Return the schema that the state of a version must have, encoded; `None` for the first, which may have any."""
     known = None if plan.checkpoint is None or plan.checkpoint.state is None else plan.checkpoint.state.schema
     if known is not None or before is None or not before.columns:
         return known
@@ -292,7 +292,7 @@ def _read(spark: SparkSession, work: FrameWork, name: str, some: tuple[ConsumedI
 
 
 def _schema(work: FrameWork, channel: str, outcome: DataFrame, published: str | None) -> pa.Schema:
-    """Return the schema to publish a channel by: the one that it has, or what its first version gives, all of it nullable.
+    """Return the schema to publish a channel with: the one that it has, or the one that its first version gives, all nullable.
 
     :raises SchemaConflictError: the function gives other columns than before, or some that can't be written.
     """
@@ -333,7 +333,7 @@ def _as_arrow(frame: DataFrame) -> pa.Schema:
 
 
 def _nullable(field: pa.Field) -> pa.Field:
-    """Return a field that may be null, with all that is nested in it: Spark's report of that differs by how a row was made."""
+    """Return a field as nullable, with all that is nested in it: Spark's report of that depends on how a row was made."""
     kind = field.type
     if pa.types.is_list(kind):
         kind = pa.list_(_nullable(kind.value_field))
@@ -350,7 +350,7 @@ def _quoted(column: str) -> str:
 
 
 def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Return the types of columns, whether or not they, or others nested in them, may be null."""
+    """Return the types of columns, regardless of whether they, or others nested in them, may be null."""
     return {field.name: _nullable(field).type for field in schema}
 
 
@@ -360,13 +360,13 @@ def _columns(schema: pa.Schema) -> str:
 
 @dataclass(frozen=True)
 class WriteOrder:
-    """All that each task of a version needs to write its partition. It travels in closures, with the secrets, and so is small.
+    """All that each task of a version needs to write its partition. It travels in closures, with the secrets, so it is small.
 
     :param staging: the folder of the attempt's staged files, below the workspace root.
     :param stem: what the paths of published files begin with.
-    :param key: the columns that distinguish rows, of a channel that has a key: each partition has all rows of its keys.
+    :param key: for a channel that has a key, the columns that distinguish rows: each partition has all rows of its keys.
     :param table: the table that its rows go to.
-    :param token: of the plan.
+    :param token: the plan's token.
     """
 
     workspace: str
@@ -384,7 +384,7 @@ class WriteOrder:
 
 
 def _written(rows: DataFrame, order: WriteOrder) -> list[UnitResult]:
-    """Have all partitions written, in one Spark job, and return what each gave."""
+    """Have all partitions written, in one Spark job, and return the result of each."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -427,9 +427,9 @@ def write_partition(order: WriteOrder, partition: int, batches: Iterable[pa.Reco
 
 
 def _writer(order: WriteOrder, name: str, connections: Connections) -> Writer:
-    """Start the staged files of a partition, where only this task writes to.
+    """Start the staged files of a partition, where only this task writes.
 
-    :param name: the partition's.
+    :param name: the partition's name.
     """
     files = open_files(order.workspace, connections)
     if order.table is not None:
@@ -440,9 +440,9 @@ def _writer(order: WriteOrder, name: str, connections: Connections) -> Writer:
 
 
 class Keys:
-    """The keys of a partition, each of which one row may have. They are kept until all are seen.
+    """The keys of a partition, each of which only one row may have. They are kept until all are seen.
 
-    :param columns: the columns of the key; none: there is nothing to check.
+    :param columns: the columns of the key; if there are none, there is nothing to check.
     """
 
     def __init__(self, columns: tuple[str, ...], channel: str) -> None:
@@ -463,7 +463,7 @@ class Keys:
         return batch
 
     def check(self) -> None:
-        """Check that each key is there once.
+        """Check that each key occurs once.
 
         :raises SourceDataError: one isn't.
         """
@@ -478,7 +478,7 @@ class Keys:
         raise self._refused(f"{row['count_all']} rows have the key {named}", "Give a row for each key: aggregate it.")
 
     def _grouped(self, taken: pa.Table, *what: tuple[list[str], str]) -> pa.Table:
-        """Return a row for each key. Other threads would only take the cores from other tasks."""
+        """Return a row for each key. More threads would only take cores from other tasks."""
         return taken.group_by([*self._columns], use_threads=False).aggregate(what)
 
     def _refused(self, cause: str, hint: str) -> SourceDataError:

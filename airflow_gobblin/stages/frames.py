@@ -1,4 +1,4 @@
-"""The work of a stage: a unit is a version, made of DataFrames on Spark's driver. Light to import, as each Spark task does."""
+"""The work of a stage: a unit is a version, made from DataFrames on Spark's driver. Light to import, as Spark tasks import it."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ class FrameBinding:
 @record("frame_work")
 @dataclass(frozen=True)
 class FrameWork:
-    """The work of a stage: a unit is a version, which a function makes of DataFrames. See `job.Work`.
+    """The work of a stage: a unit is a version, which a function makes from DataFrames. See `job.Work`.
 
     :param stage: the stage's name.
-    :param inputs: by the names that the function knows; several are one, together.
+    :param inputs: by the names that the function knows; several under one name are one input together.
     :param state: the state that the function keeps, if it does.
     :param journal: the location of the stage's own journal, where its state is found, or the id of its connection.
-    :param channels: what its function gives beside its rows, by name.
+    :param channels: what its function gives alongside its rows, by name.
     """
 
     stage: str
@@ -145,12 +145,12 @@ class FrameWork:
 
     @property
     def workspace(self) -> str:
-        """The sink's target root, too: staged files move within one file system. Of a sink of tables it is the workspace."""
+        """The sink's target root, too: staged files move within one file system. For a sink of tables it is the workspace."""
         return self.sink.target
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """Those of its table, if it has one: Spark itself reads the inputs."""
+        """The connections of its table, if it has one: Spark itself reads the inputs."""
         return () if self.table is None else self.table.connection_ids
 
     @property
@@ -216,7 +216,7 @@ class FrameWork:
             return None
         if made is None:
             if request.table is not None:
-                self._planned_table(request, files, connections)  # it is to be there still
+                self._planned_table(request, files, connections)  # it must still be there
             return None
         consumed: dict[str, tuple[ConsumedInput, ...]] = {}
         for name, some in self.inputs.items():
@@ -286,7 +286,7 @@ class FrameWork:
         return check_parents(self.upstreams, plan.checkpoint, state, connections)
 
     def keep_inputs(self, store: Store, at: datetime, run: str) -> None:
-        """Keep its inputs on record, unless they are as they were."""
+        """Keep its inputs on record, unless they are unchanged."""
         from airflow_gobblin.stages.record import keep_inputs
 
         keep_inputs(store, self.stage, self.upstreams, at, run)
@@ -329,14 +329,14 @@ class FrameWork:
 
 
 def published_stem(plan: Plan, channel: str) -> str:
-    """Return what the paths of a channel's published files begin with. Only rows are where a reader of the folder looks."""
+    """Return the beginning of the paths of a channel's published files. Only rows lie where a reader of the folder looks."""
     folder = plan.folder if channel == ROWS else f"{plan.folder}/_{channel}"
     return f"{folder}/{plan.token}-"
 
 
 def published_path(plan: Plan, channel: str, file: StagedFile, depth: int) -> str:
-    """Return the published path of a staged file: an upload has it already, another file its last part, and the folder of its
-    partition.
+    """Return the published path of a staged file: an upload already has it, any other file has its last part and the folder of
+    its partition.
 
     :param depth: the number of partition columns.
     """

@@ -1,6 +1,6 @@
 """The functions of stages: PySpark functions by their registered names, and SQL.
 
-A function of the author's is found by its name among those that imported modules have registered, never by a name of a module or
+An author's function is found by its name among those that imported modules have registered, never by the name of a module or
 class in data. Nothing here imports Spark: a DAG file names functions, and doesn't load them.
 """
 
@@ -29,7 +29,7 @@ _functions: dict[str, Callable[..., Any]] = {}
 
 
 class Out:
-    """The result that the function of a stage with state, or with channels, returns, once for a version.
+    """The result that the function of a stage with state or channels returns, once for a version.
 
     :param rows: the rows that the version publishes.
     :param state: the whole state after the version, with a row for each key, in a stage with state.
@@ -57,7 +57,7 @@ def frame(name: str) -> Callable[[F], F]:
         def join(flights, weather):
             return flights.join(weather, ["origin", "time_hour"], "left")
 
-    In a stage with state it takes that, too, as `state`, and returns `Out(rows=…, state=…)`. In one with channels it returns
+    In a stage with state, it also takes that, as `state`, and returns `Out(rows=…, state=…)`. In one with channels, it returns
     these, too: `Out(rows=…, refused=…)`.
 
     :raises ConfigurationError: the name belongs to another function.
@@ -147,7 +147,7 @@ class Frame:
 class Sql:
     """A query in Spark's SQL.
 
-    :param query: the query, in which `{name}` is an input; a brace of its own is doubled.
+    :param query: the query, in which `{name}` is an input; a literal brace is doubled.
     :raises ConfigurationError: it has a field that can't be an input's name.
     """
 

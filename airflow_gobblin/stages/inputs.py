@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _SEALS = 16
-"""How many seals of a source are read at first: of a long backlog the next version is among the oldest."""
+"""How many seals of a source are read at first: in a long backlog, the next version is among the oldest."""
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _HOW = {Reads.NEW: "what is new", Reads.WHOLE: "everything", Reads.BOTH: "both what is new and everything"}
 
@@ -82,9 +82,9 @@ def to_restore(
 def check_parents(
     inputs: Sequence[Input], made: Checkpoint, state: DatasetState, connections: Connections
 ) -> Mapping[str, int]:
-    """Check that everything is still there that a version to be decided, and all live ones, were made from.
+    """Check that everything that a version to be decided, and all live ones, were made from is still there.
 
-    :return: how far it was looked, by upstream.
+    :return: how far the look went, by upstream.
     :raises LostRaceError: something isn't.
     :raises GobblinError: an upstream can't be read.
     """
@@ -126,7 +126,7 @@ def published_state(own: Input, unit: UnitRef, form: StateForm, connections: Con
 
 
 def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:
-    """Refuse other inputs than those of the versions that there are, or one that is read otherwise: nobody would look whether the
+    """Refuse inputs other than those of the existing versions, or one that is read differently: nobody would check whether the
     former ones are still there, and one version would have what another has, too, or what none has.
 
     :raises ConfigurationError: there are some, or some are gone.
@@ -166,7 +166,7 @@ def _look(
         with opened(one, connections) as journal:
             histories[one.id] = journal.history(one.urn)
     alive = {name for made in state.checkpoints.values() for name, slots in made.parents.items() if slots}
-    # An upstream that no live version was made from may be another one than before: how far that was looked at proves nothing.
+    # An upstream that no live version was made from may not be the one from before: how far that was looked at proves nothing.
     return look(checkpoints, histories, {name: slot for name, slot in state.looked.items() if name in alive})
 
 
@@ -176,10 +176,10 @@ def each_once(inputs: Iterable[Input]) -> tuple[Input, ...]:
 
 
 def available(one: Input, state: DatasetState, connections: Connections, most: int | None = None) -> Available:
-    """Return what an input has sealed after the version of it up to which a stage has what it published.
+    """Return what an input has sealed after the version up to which a stage already has what it published.
 
     :param state: the stage's own.
-    :param most: how many seals of a source are read at most.
+    :param most: the most seals of a source that are read.
     :raises ConfigurationError: it doesn't grow, and has no versions.
     :raises GobblinError: it can't be read.
     """
@@ -219,9 +219,9 @@ def opened(one: Input, connections: Connections) -> Iterator[Journal]:
 
 
 def _check_sealed(one: Input, newest: Seal) -> None:
-    """Check that a dataset without records is one of its job's at all.
+    """Check that a dataset without records belongs to its job at all.
 
-    :raises ConfigurationError: the newest seal, which names all of them, doesn't have it.
+    :raises ConfigurationError: the newest seal, which names all of the job's, doesn't have it.
     """
     if one.urn not in newest.datasets:
         raise ConfigurationError(

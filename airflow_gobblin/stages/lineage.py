@@ -1,6 +1,6 @@
 """Lineage: whether everything that a stage's versions were made from is still there.
 
-A parent is gone if a rewind, a replacement or a drop retired any of its units; that its files are cleaned up later is no matter.
+A parent is gone if a rewind, a replacement or a drop retired any of its units, even though its files are cleaned up only later.
 A stage looks before it plans and when it decides, at the cost of what was retired since its last look.
 """
 
@@ -24,8 +24,8 @@ __all__ = ["Look", "look", "looked_up_to", "retired"]
 class Look:
     """The findings of a look.
 
-    :param retired: the parents that are gone, by upstream; none of an upstream that lost nothing.
-    :param looked: how far it went, by upstream. A decision of the stage keeps it, and nothing else does.
+    :param retired: the parents that are gone, by upstream; an upstream that lost nothing isn't in it.
+    :param looked: how far it went, by upstream. Only a decision of the stage keeps it.
     """
 
     retired: Mapping[str, frozenset[ConsumedSlot]]
@@ -35,9 +35,9 @@ class Look:
 def look(checkpoints: Iterable[Checkpoint], upstreams: Mapping[str, History], since: Mapping[str, int]) -> Look:
     """Look for retired parents.
 
-    :param checkpoints: those of every live version, and of the one to be decided.
+    :param checkpoints: the checkpoints of every live version, and of the one to be decided.
     :param upstreams: the upstreams, by id.
-    :param since: how far the last look went that the stage has on record.
+    :param since: how far the last look that the stage has on record went.
     :raises RecordError: an upstream's journal lacks slots that it had.
     """
     versions = tuple(checkpoints)
@@ -51,7 +51,8 @@ def look(checkpoints: Iterable[Checkpoint], upstreams: Mapping[str, History], si
 
 
 def retired(parents: Iterable[ConsumedSlot], upstream: History, since: int) -> frozenset[ConsumedSlot]:
-    """Return the parents of which an upstream retired anything after a slot. Where that is trimmed, its live units show it.
+    """Return the parents of which an upstream retired anything after a slot. Where slots since then are trimmed, its live units
+    show it.
 
     :raises RecordError: the upstream's journal lacks slots that it had.
     """
@@ -81,9 +82,9 @@ def _touched(upstream: History, since: int) -> frozenset[int] | None:
 
 
 def _is_the_same(upstream: History, parents: frozenset[ConsumedSlot]) -> bool:
-    """Return whether an upstream still has the newest parent, and so all before it, which that one's record names in a chain.
+    """Return whether an upstream still has the newest parent, and so all earlier ones, which its record names in a chain.
 
-    It hasn't if its journal was put back to an older copy, and has grown again since.
+    It doesn't if its journal was put back to an older copy and has grown again since.
     """
     newest = max(parents, key=lambda parent: parent.slot, default=None)
     return newest is None or _has(upstream, newest)

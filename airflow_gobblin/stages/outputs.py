@@ -1,4 +1,4 @@
-"""The outputs of jobs, as stages name and read them. Light to import, as a DAG file and each Spark task do."""
+"""The outputs of jobs, as stages name and read them. Light to import, as a DAG file and each Spark task import it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Output:
     """An output of a job of a pipeline: a dataset of an ingestion; or a stage, or a channel of it.
 
     :param job: the job's name.
-    :param urn: the dataset's URN; of a stage, its name, or that of the channel.
-    :param whole: as of an `Input`, like the others.
+    :param urn: the dataset's URN; for a stage, its name, or the channel's.
+    :param whole: as in `Input`, like the others.
     :raises ConfigurationError: the URN is not valid.
     """
 
@@ -42,7 +42,7 @@ class Output:
 
     @property
     def output(self) -> Output:
-        """It, as stages read it."""
+        """This output, as stages read it."""
         return self
 
 
@@ -69,11 +69,11 @@ class Whole:
 
 @dataclass(frozen=True)
 class OptionalInput:
-    """An input that a stage doesn't wait for: a version has what this one has sealed by then, up to that version, whatever its
-    schedule is; anything that it seals later belongs to the next.
+    """An input that a stage doesn't wait for. A version has what this input has sealed by then, up to that version, whatever its
+    schedule is; anything that it seals later belongs to the next version.
 
-    :param at_most: how far the newest version that it has sealed up to the stage's may be behind that; else that one isn't made.
-        `None`: any far.
+    :param at_most: how far the newest version that it has sealed, up to the stage's, may be behind the stage's; otherwise the
+        stage's isn't made. `None`: no limit.
     :raises ConfigurationError: that is negative.
     """
 
@@ -101,11 +101,11 @@ class Input:
 
     :param journal: the location of its job's journal, or the id of its connection.
     :param ingestion: the name of its job.
-    :param reach: of a stage, the ids of the sources' datasets that it is made from; empty: it is a source's.
+    :param reach: for a stage, the ids of the sources' datasets that it is made from; empty for a source's dataset.
     :param required: whether the stage waits for it.
-    :param at_most: how far it may be behind a version, if the stage doesn't wait for it; `None`: any far.
-    :param whole: whether the stage reads everything up to a version, and not what is new in it.
-    :param channel: the channel of a stage that it is; `ROWS`: its rows.
+    :param at_most: how far it may be behind a version, if the stage doesn't wait for it; `None`: no limit.
+    :param whole: whether the stage reads everything up to a version, instead of what is new in it.
+    :param channel: which channel of a stage it is; `ROWS` for its rows.
     """
 
     journal: str

@@ -36,9 +36,9 @@ class StageInputs:
 
 
 def keep_inputs(store: Store, stage: str, inputs: Iterable[Input], at: datetime, run: str) -> None:
-    """Keep the inputs of a stage, each once, unless its newest record has the same; of two at once, one counts.
+    """Keep the inputs of a stage, each once, unless its newest record has the same. If two are written at once, one counts.
 
-    A record that can't be read is followed by another one, and keeps nobody from anything.
+    A record that can't be read is followed by another one, and stops nobody.
 
     :param store: its journal's.
     :raises StoreError: the store can't be reached.
@@ -52,7 +52,7 @@ def keep_inputs(store: Store, stage: str, inputs: Iterable[Input], at: datetime,
 
 
 def inputs_on_record(store: Store, stage: str) -> StageInputs | None:
-    """Return the inputs of a stage; `None` if no run has planned it yet, or it is none.
+    """Return the inputs of a stage; `None` if no run has planned it yet, or it isn't a stage.
 
     :raises RecordError: the record is torn or newer.
     """
@@ -60,7 +60,7 @@ def inputs_on_record(store: Store, stage: str) -> StageInputs | None:
 
 
 def stages_on_record(store: Store) -> tuple[str, ...]:
-    """Return the names of the stages that have their journals in a store, by one listing."""
+    """Return the names of the stages that have their journals in a store, with one listing."""
     return tuple(sorted({key.split("/")[1] for key in store.list(_INPUTS)}))
 
 

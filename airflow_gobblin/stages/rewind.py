@@ -23,7 +23,7 @@ def would_rewind(admin: Administration, stage: str, to: datetime | None) -> Chan
 
     :param to: the last version that stays; `None`: none does.
     :raises ConfigurationError: it isn't a stage, or has no version after that one.
-    :raises StateGivenUpError: it has no state any more to go on with from there.
+    :raises StateGivenUpError: it no longer has a state to go on with from there.
     """
     history = admin.finished(stage)
     state = history.state
@@ -40,9 +40,9 @@ def would_rewind_source(admin: Administration, to: datetime | None) -> tuple[Cha
 
     The slots that belong to a version follow from seals. Snapshots have none, and stay.
 
-    :param to: the version; if it isn't sealed, the newest one before that is; `None`: everything is taken back.
+    :param to: the version; if it isn't sealed, the newest sealed one before it; `None`: everything is taken back.
     :raises ConfigurationError: nothing was published after that version, none up to it is sealed, a slot is pending, or
-        the source has lost rows since that would be taken back.
+        the source has since lost rows that would be taken back.
     :raises GobblinError: a dataset can't be read.
     """
     journal = admin.journal
@@ -72,11 +72,11 @@ def would_rewind_source(admin: Administration, to: datetime | None) -> tuple[Cha
 def following(
     taken: Mapping[str, AbstractSet[int]], stages: Mapping[str, DatasetState]
 ) -> Mapping[str, tuple[datetime, ...]]:
-    """Return the versions that stages take back by themselves in their next runs, once slots of what they read are gone.
+    """Return the versions that stages take back by themselves in their next runs, once slots that they read are gone.
 
     :param taken: the slots of which something is taken back, by the ids of their datasets.
-    :param stages: the states of stages, by the ids of these; in any order.
-    :return: the versions, by the stages' ids: of those that take back any, besides what is taken back of them anyway.
+    :param stages: the states of stages, by their ids, in any order.
+    :return: the versions, by the ids of the stages that take back any, besides what is taken back of them anyway.
     """
     gone = {dataset: set(slots) for dataset, slots in taken.items()}
     found: dict[str, tuple[datetime, ...]] = {}

@@ -1,7 +1,7 @@
-"""The state of a stage: what its function keeps for its next version. Light to import, as a DAG file and each Spark task do.
+"""The state of a stage: what its function keeps for its next version. Light to import, as DAG files and Spark tasks import it.
 
-The state of a version is a channel of it, beside its rows, and published by the same decision. It is made from the state of the
-version before, which is a parent like the inputs are: a stage that goes back to a version goes on with the state of that one.
+The state of a version is one of its channels, alongside its rows, and is published by the same decision. It is made from the
+state of the version before, a parent just like the inputs: a stage that goes back to a version goes on with that version's state.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class State:
 
     :param key: the columns that distinguish its rows.
     :param schema: its columns as Spark's DDL, such as `"carrier string, flights bigint"`: the first version's function is given a
-        DataFrame without rows that has them. Without it, that one has no columns.
+        DataFrame without rows that has them. Without it, that DataFrame has no columns.
     :param buckets: the number of parts that it is written in, by a hash of the key; parts below a megabyte are put together.
-    :param keep: of how many of the newest versions it is kept: a stage can be restored to these, and to its start.
+    :param keep: how many of the newest versions keep their state: a stage can be restored to these, and to its start.
     :raises ConfigurationError: it has no key, its schema lacks a column of it, or a number is below 1.
     """
 

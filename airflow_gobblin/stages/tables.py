@@ -1,6 +1,6 @@
 """A table as the sink of a stage: the one that a version is planned for, and the one that its evaluation finds or makes.
 
-The columns of a stage's rows are known once its function was called. So its first version makes the table, on Spark's driver.
+The columns of a stage's rows are known only once its function was called, so its first version makes the table on Spark's driver.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FoundTable:
 def found_table(
     sink: TableSink, dataset: Dataset, plan: Plan, owner: Owner, made: pa.Schema, files: Files, connections: Connections
 ) -> FoundTable:
-    """Return the table of a version, which is made if there is none.
+    """Return the table of a version; make it if there is none.
 
     :param made: the columns of its rows, as the sink holds them.
     :raises SchemaConflictError: the table has other columns.

@@ -32,7 +32,7 @@ class AvailableSlot:
     """A slot with live units.
 
     :param place: it belongs to the versions whose boundary is here or above.
-    :param roots: the slots of sources that it was made from; its own, in a source.
+    :param roots: the slots of sources that it was made from; in a source, the slot itself.
     """
 
     consumed: ConsumedSlot
@@ -70,13 +70,13 @@ def of_dataset(
     states: Mapping[str, DatasetState],
     most: int | None = None,
 ) -> Available:
-    """Return what a dataset of a source has. A version ends at the head that its seal names, and has what replaced units of it.
+    """Return what a dataset of a source has. A version ends at the head that its seal names, and has what replaced its units.
 
     :param dataset: its id.
-    :param seals: the seals of its job, the oldest first, up to one whose number was read before any state. Those that aren't void
-        rise.
+    :param seals: the seals of its job, the oldest first, up to one whose number was read before any state. The versions of those
+        that aren't void rise.
     :param states: the states of all datasets of the job, by URN: a seal is void for each that lost something.
-    :param most: how many seals are read at most.
+    :param most: the most seals that are read.
     """
     rest = iter(seals)
     found = islice(rest, most)
@@ -102,7 +102,7 @@ def of_stage(history: History) -> Available:
 
 
 def reached(upstream: str, state: DatasetState) -> datetime | None:
-    """Return the version of an upstream up to which a stage's versions have what that published; `None` if there is none.
+    """Return the version of an upstream up to which a stage's versions have what it published; `None` if there is none.
 
     :param state: the stage's own.
     """
@@ -113,7 +113,7 @@ def reached(upstream: str, state: DatasetState) -> datetime | None:
 
 
 def reaches(upstream: str, version: datetime, available: Available, state: DatasetState) -> datetime | None:
-    """Return the version of an upstream up to which a stage's next version has what that published: the newest one up to it.
+    """Return the version of an upstream up to which a stage's next version has what it published: the newest one up to `version`.
 
     It never falls: a seal may be void by now, though nothing of this upstream was taken back.
 
@@ -128,7 +128,7 @@ def reaches(upstream: str, version: datetime, available: Available, state: Datas
 def checkpoint(
     version: datetime, available: Mapping[str, Available], state: DatasetState, reads: Mapping[str, Reads]
 ) -> Checkpoint:
-    """Return what a stage makes a version from: of each upstream what came after the slots that its live versions consumed.
+    """Return what a stage makes a version from: for each upstream, what came after the slots that its live versions consumed.
 
     :param available: what each upstream has, by its id. One that hasn't sealed the version is late: it gives what belongs to the
         versions that it has sealed before.
@@ -149,8 +149,8 @@ def checkpoint(
 def slots_to_read(upstream: str, made: Checkpoint, state: DatasetState, *, whole: bool) -> frozenset[int]:
     """Return the slots of an upstream that a version reads.
 
-    Those are the ones that it consumes; or all up to it: those that the live versions before it consumed, too. If any of them is
-    retired, the stage goes back to before the version that consumed it, and so to before this one.
+    These are the ones that it consumes or, for all up to it, also those that the live versions before it consumed. If any of them
+    is retired, the stage goes back to before the version that consumed it, and so to before this one.
 
     :param state: the stage's own.
     """

@@ -42,7 +42,7 @@ class InputView:
 
     :param id: its id among all outputs.
     :param sealed: the newest version that it has sealed since the one up to which the stage has it; `None`: none.
-    :param ahead: how many that are: they wait where they are published.
+    :param ahead: how many it has sealed since: they wait where they are published.
     """
 
     id: str
@@ -69,7 +69,7 @@ class StageView:
     :param newest: its newest version; `None`: it has none.
     :param versions: how many live ones it has.
     :param why: what it waits for, or does next: a sentence.
-    :param restores: those that its journal still has the records of, the newest first.
+    :param restores: those that its journal still has records of, the newest first.
     """
 
     name: str
@@ -128,7 +128,7 @@ def stage_view(journal: Journal, connections: Connections) -> StageView:
     """Return a stage with what it waits for.
 
     :param journal: its own.
-    :raises ConfigurationError: the journal is no stage's, or no run has planned it yet.
+    :raises ConfigurationError: the journal isn't a stage's, or no run has planned it yet.
     :raises GobblinError: it can't be read.
     """
     known = _inputs(journal)
@@ -175,7 +175,7 @@ def graph(journal: Journal, connections: Connections) -> tuple[StageView, ...]:
     :raises GobblinError: a journal can't be read.
     """
     found: dict[str, StageView] = {}
-    seen = set[str]()  # records of former inputs may go round in a circle
+    seen = set[str]()  # records of former inputs may form a cycle
 
     def add(one: Journal) -> None:
         seen.add(one.ingestion)
@@ -204,7 +204,7 @@ def versions_of(journal: Journal) -> tuple[VersionView, ...]:
 def _inputs(journal: Journal) -> StageInputs:
     """Return what a stage reads, as its journal has it on record.
 
-    :raises ConfigurationError: it is no stage, or no run has planned it yet; similar names are suggested.
+    :raises ConfigurationError: it isn't a stage, or no run has planned it yet; similar names are suggested.
     """
     known = inputs_on_record(journal.store, journal.ingestion)
     if known is not None:

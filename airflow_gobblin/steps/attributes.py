@@ -1,4 +1,4 @@
-"""The step of mirrors that gives files of the target their attributes, and leaves their content as it is.
+"""The mirror step that gives files of the target their attributes and leaves their content as it is.
 
 It looks once more at what its slot placed, and sets in place what differs. Like the steps of folders it can't be made safe from a
 late process: nothing is taken over or away, so nothing can be consumed. It does no harm late: each plan compares them again.
@@ -71,9 +71,9 @@ class FileAttributesStep:
         return StepStatus.DONE if next(self._lacking(context.files), None) is None else StepStatus.TODO
 
     def execute(self, context: StepContext) -> None:
-        """Set the attributes, and look whether the files have them.
+        """Set the attributes, and check that the files have them.
 
-        :raises OSError: a file doesn't get one of them, and has to.
+        :raises OSError: a file doesn't get one of them, though it must.
         """
         refused = [(file, why) for file in [*self._lacking(context.files)] if (why := self._set(file, context.files))]
         if refused:
@@ -93,7 +93,7 @@ class FileAttributesStep:
             return error.strerror or str(error)
 
     def undo(self, context: StepContext) -> None:
-        """They stay: the next plan compares them."""
+        """Leave them: the next plan compares them."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return ()

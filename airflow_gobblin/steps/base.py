@@ -45,7 +45,7 @@ class StepStatus(StrEnum):
     LOST = "lost"
     """Neither source nor result exists."""
     FENCED = "fenced"
-    """It was not done and can't be any more: somebody is abandoning its slot."""
+    """It was not done and no longer can be: somebody is abandoning its slot."""
 
 
 class FenceResult(StrEnum):
@@ -64,7 +64,7 @@ class StepContext:
     """The resources available to a step, on a worker and in a Spark task alike.
 
     :param files: the file system under the target root.
-    :param connections: access to secrets: of the connections that the ingestion names.
+    :param connections: access to the secrets of the connections that the ingestion names.
     :param spark: the session of Spark's driver, for steps that are carried out there.
     :param slot: the slot that they belong to, if it publishes to a table.
     """
@@ -82,8 +82,8 @@ class TargetFile:
     :param path: relative to the target root.
     :param unit: the work unit that it belongs to.
     :param identity: its identity when the slot was decided.
-    :param checksum: the SHA-256 of its content, in hex; empty if none was taken: then only its identity proves it, or its mark.
-    :param mark: the mark in its metadata, if it is known by that.
+    :param checksum: the SHA-256 of its content, in hex; empty if none was taken: then only its identity or its mark proves it.
+    :param mark: the mark in its metadata, if that identifies it.
     """
 
     path: str
@@ -118,7 +118,7 @@ class TargetFile:
 
 
 class CommitStep(Protocol):
-    """One publishing action. Any process may verify, execute and undo it, any number of times, also concurrently.
+    """One publishing action. Any process may verify, execute and undo it, any number of times, even concurrently.
 
     The steps of a phase are carried out in parallel and in no order: a step relies on earlier phases only, and changes nothing
     that `verify` of another one looks at.
@@ -133,15 +133,15 @@ class CommitStep(Protocol):
         """`None` for a step that `undo` takes back, whenever it is done; or that does no harm late: it makes an empty folder, or
         removes one, or sets its attributes, or removes only what another step that has a fence took away.
 
-        A step that takes something over or away can't be taken back, so it is possible once only: it consumes something that
-        only its slot has (rule 14). It has a method `fence(context)` that consumes or marks the same, for a slot that is to be
-        abandoned, and is called any number of times. It raises an error if neither is certain: the slot then stays pending.
-        A step whose fence finds that it is the WHOLE slot is the only one with a fence in its phase, and no later one has any.
+        A step that takes something over or away can't be taken back, so it is possible only once: it consumes something that only
+        its slot has (rule 14). It has a method `fence(context)` that consumes or marks the same, for a slot that is to be
+        abandoned, and is called any number of times. It raises an error if neither is certain: the slot then stays pending. A
+        step whose fence finds that it is the WHOLE slot is the only one with a fence in its phase, and no later one has any.
         """
 
     @property
     def subject(self) -> str:
-        """The name of what it publishes, in the words of its errors, such as `file 'flights/0.parquet'`."""
+        """The name of what it publishes, as its errors use it, such as `file 'flights/0.parquet'`."""
 
     @property
     def conflict(self) -> str:
@@ -161,13 +161,13 @@ class CommitStep(Protocol):
         """Undo what it did, and nothing else; harmless if it did nothing. For abandoned sequences, the last phase first.
 
         It is also called after later slots have published, and must leave what their steps made. So steps of two slots share no
-        name: each makes names with its slot's token. Of a shared name, `verify` can't determine whose it is.
+        name: each makes names with its slot's token. `verify` couldn't determine whose a shared name is.
 
         A step with a fence removes no more than its fence left.
         """
 
     def files(self) -> tuple[TargetFile, ...]:
-        """Return the files that it publishes: readers of the journal find these, and clean-up removes these once their units were
+        """Return the files that it publishes: readers of the journal find them, and clean-up removes them once their units were
         replaced, or dropped with their files.
 
         Anything that a step makes and `files` doesn't name is never cleaned up once its slot is done.
@@ -181,7 +181,7 @@ class CommitStep(Protocol):
 
 
 class SitedStep(Protocol):
-    """A step that states where it is carried out; all others are at home on a worker and in a Spark task alike.
+    """A step that states where it is carried out; all others may run on a worker and in a Spark task alike.
 
     On the driver, `StepContext.spark` is a session for `verify` and `execute`; `fence` and `undo` are called on workers.
     """
@@ -192,7 +192,7 @@ class SitedStep(Protocol):
 
 
 class ManyFilesStep(Protocol):
-    """A step about many files: it counts as so many in batches, which bounds these in memory."""
+    """A step about many files. It counts as that many in batches, which bounds them in memory."""
 
     @property
     def entries(self) -> int:
@@ -200,7 +200,7 @@ class ManyFilesStep(Protocol):
 
 
 class PublishingStep(ManyFilesStep, Protocol):
-    """A step that states whether it publishes files, so that nobody has to make a list of thousands to know that."""
+    """A step that states whether it publishes files, so that nobody needs to list thousands to find out."""
 
     @property
     def publishes(self) -> bool:
@@ -209,7 +209,7 @@ class PublishingStep(ManyFilesStep, Protocol):
 
 def site_of(step: CommitStep) -> Site:
     """Return where a step is carried out: a `SitedStep` states it."""
-    site: Site = getattr(step, "site", Site.TASK)  # to ask for the protocol takes ten times as long, for each file
+    site: Site = getattr(step, "site", Site.TASK)  # checking the protocol takes ten times as long, for each file
     return site
 
 
@@ -238,8 +238,8 @@ def weight_of(step: CommitStep) -> int:
 
 
 def batches(steps: Iterable[CommitStep], files: int) -> Iterator[tuple[CommitStep, ...]]:
-    """Yield steps in batches of one phase and site each that are about so many files, which bounds their size in memory and
-    in a record. Batches of several phases and sites are in no order.
+    """Yield steps in batches, each of one phase and site and of this many files, which bounds their size in memory and in a
+    record. Batches of different phases and sites are in no order.
     """
     some: dict[tuple[Phase, Site], list[CommitStep]] = {}
     counts: Counter[tuple[Phase, Site]] = Counter()

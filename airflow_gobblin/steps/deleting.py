@@ -1,4 +1,4 @@
-"""The steps of mirrors that delete files, if they are the ones that the plan saw. On a disk they do it by a trash."""
+"""The mirror steps that delete files if they are the ones that the plan saw. On a disk, they use a trash."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def delete_files(
 class DeleteStep:
     """The step that takes a file away, into its trash.
 
-    A file of somebody else's that has come to its place is away for a moment, and is put back.
+    Somebody else's file that has come to its place is away for a moment, and is then put back.
 
     :param path: the file, relative to the target root.
     :param identity: its identity when it was planned to be deleted. Another file is left.
@@ -103,9 +103,9 @@ class DeleteStep:
 @record("close_trash_step")
 @dataclass(frozen=True, slots=True)
 class CloseTrashStep:
-    """The step that empties the trash of another step and removes it, so that its slot takes nothing away any more.
+    """The step that empties the trash of another step and removes it, so that its slot no longer takes anything away.
 
-    It needs no fence: that of the other step leaves nothing to it.
+    It needs no fence: the other step's fence leaves it nothing to do.
 
     :param path: the file that was taken away, relative to the target root.
     :param identity: its identity. Anything else in the trash is put back.
@@ -137,7 +137,7 @@ class CloseTrashStep:
         close_trash(files, self.trash, self.trash + CLOSING, self.path, self.identity, end)
 
     def undo(self, context: StepContext) -> None:
-        """It did nothing of its own."""
+        """Do nothing: it did nothing of its own."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return ()
@@ -151,7 +151,7 @@ class CloseTrashStep:
 class DeleteObjectStep:
     """The step that removes an object, if it is the one that the plan saw.
 
-    It consumes nothing: in S3, until clean-up, a late process may remove an object of the same content that came to its place.
+    It consumes nothing: in S3, until clean-up, a late process may remove an object with the same content that came to its place.
 
     :param path: the object, relative to the target root.
     :param identity: its identity when it was planned to be deleted. Another object is left.
@@ -190,6 +190,6 @@ class DeleteObjectStep:
 
 
 def _folders(path: str, trash: str, backup: str) -> tuple[str, ...]:
-    """Return the folders that change where a file is taken from its place into its trash, and then kept."""
+    """Return the folders that change when a file is taken from its place into its trash, and then kept."""
     kept = (posixpath.dirname(backup),) if backup else ()
     return (posixpath.dirname(path) or ".", posixpath.dirname(trash), *kept)

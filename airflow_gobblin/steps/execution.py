@@ -48,7 +48,7 @@ def _with_files(steps: Iterable[CommitStep], others: list[CommitStep]) -> Iterat
 
 
 def carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> bool:
-    """Carry out a step, unless it is done. Safe at any time, for any process, also concurrently.
+    """Carry out a step, unless it is done. Safe at any time and for any process, even concurrently.
 
     :param urn: the dataset of its sequence, for errors.
     :param slot: the slot of its sequence, for errors.
@@ -67,7 +67,7 @@ def _carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> b
             step.execute(context)
             return True
         except StepDamagedError:
-            raise  # it is done, and must not pass in silence
+            raise  # it is done, but must not pass in silence
         except Exception as error:  # an author's step may raise anything
             failure = error
         status = _verify(step, context, urn, slot, failure)
@@ -77,7 +77,7 @@ def _carry_out(step: CommitStep, context: StepContext, urn: str, slot: int) -> b
 
 
 def fence(step: CommitStep, context: StepContext, urn: str, slot: int) -> FenceResult:
-    """Shut a step out of a slot that is to be abandoned. Safe at any time, for any process, also concurrently.
+    """Shut a step out of a slot that is to be abandoned. Safe at any time and for any process, even concurrently.
 
     :param urn: as for `carry_out`, and so is `slot`.
     :raises StepError: it isn't certain that the step is shut out.

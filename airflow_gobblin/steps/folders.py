@@ -1,4 +1,4 @@
-"""The steps of mirrors about folders: made before files are placed, and then given their attributes, or removed if empty.
+"""The mirror steps about folders, which are made before files are placed, and then given their attributes, or removed if empty.
 
 None of them can be made safe from a late process, and none does harm late: each plan compares the folders again, and a folder
 that is placed whole takes the place of empty ones.
@@ -52,7 +52,7 @@ class MakeFolderStep:
         context.files.make_folder(self.path)
 
     def undo(self, context: StepContext) -> None:
-        """It stays: another slot may rely on it."""
+        """Leave it: another slot may rely on it."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return ()
@@ -92,7 +92,7 @@ class FolderAttributesStep:
     def execute(self, context: StepContext) -> None:
         """Set the attributes.
 
-        :raises OSError: one of them can't be set, and has to.
+        :raises OSError: one of them must be set, and can't be.
         """
         try:
             context.files.set_folder(self.path, self.attributes)
@@ -102,7 +102,7 @@ class FolderAttributesStep:
             log.warning("Folder %r doesn't get all of its attributes: %s", self.path, error.strerror)
 
     def undo(self, context: StepContext) -> None:
-        """They stay: the next plan compares them."""
+        """Leave them: the next plan compares them."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return ()
@@ -114,9 +114,9 @@ class FolderAttributesStep:
 @record("remove_folder_step")
 @dataclass(frozen=True, slots=True)
 class RemoveFolderStep:
-    """The step that removes a folder if it is empty, once the files in it were deleted, and then those above it that go, too.
+    """The step that removes a folder if it is empty, once its files are deleted, and then the folders above it that go, too.
 
-    So of many folders in one another each is removed by the last step that empties it, in whatever order they come.
+    So each of many nested folders is removed by the last step that empties it, in whatever order the steps come.
 
     :param path: the folder, relative to the target root.
     :param above: how many of the folders above it are to be removed.
@@ -155,7 +155,7 @@ class RemoveFolderStep:
             files.set_folder(outer, Attributes(modified=self.modified))
 
     def undo(self, context: StepContext) -> None:
-        """It stays removed: the next plan compares the folders."""
+        """Leave it removed: the next plan compares the folders."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return ()
@@ -165,10 +165,10 @@ class RemoveFolderStep:
 
 
 def remove_folders(gone: Iterable[str], times: Mapping[str, int] | None = None) -> Iterator[RemoveFolderStep]:
-    """Yield the steps that remove folders, those that are empty by then.
+    """Yield the steps that remove folders if they are empty by then.
 
     :param gone: their paths below the target root, each before the folders in it.
-    :param times: the time that each folder that stays and from which one is removed gets again, in ns since 1970.
+    :param times: the time to give back to each folder that stays but loses one, in ns since 1970.
     """
     above: dict[str, int] = {}
     for path in gone:

@@ -1,7 +1,7 @@
-"""The step of mirrors that makes a table of a Hive metastore agree with the files of a file set, by SQL on Spark's driver.
+"""The mirror step that makes a table of a Hive metastore agree with the files of a file set, through SQL on Spark's driver.
 
-It can't be made safe from a late process: a metastore changes a partition under no condition. So it doesn't list what to add or
-to drop. Each executor, however late, looks at the files as they are then, brings the table there, and looks at both again: a late
+It can't be made safe from a late process: a metastore can't change a partition conditionally. So it doesn't list what to add or
+drop. Each executor, however late, looks at the files as they are then, brings the table in line, and looks at both again: a late
 executor of an older slot does what one of the newest slot would do.
 """
 
@@ -29,7 +29,7 @@ __all__ = ["HiveTableStep", "key_of"]
 _AT_ONCE = 100
 """How many partitions one statement adds or drops."""
 _LOOKS = 5
-"""How often both are compared: the table is made, its partitions are, and others may be at work meanwhile."""
+"""How often both are compared: the table is made, then its partitions, and others may be at work meanwhile."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
 _SLASHES = re.compile("^file:/+")
@@ -42,16 +42,16 @@ _Values = tuple[str, ...]
 class HiveTableStep:
     """The step that makes a table, or the part of it that is a file set's, agree with its folder.
 
-    It makes the table if it is missing, and adds each partition with files that isn't there. It changes nothing else: a table or
+    It makes the table if it is missing, and adds each missing partition that has files. It changes nothing else: a table or
     partition with another location is an error.
 
-    :param columns: its columns without those of its partitions, such as `id bigint`; empty: it has to exist.
+    :param columns: its columns without those of its partitions, such as `id bigint`; empty: it must exist.
     :param partitions: the columns of its partitions.
     :param format: the format of its files, as Hive names it.
     :param folder: its folder, relative to the root of the files.
     :param location: this folder, as Spark and the metastore name it.
     :param within: the folder in it whose partitions are the file set's; `.` for all.
-    :param changed: the partitions in which files were placed or deleted, as folders in it; of these the location is checked, too.
+    :param changed: the partitions in which files were placed or deleted, as folders in it; their locations are checked, too.
     :param drop: whether partitions without files are dropped.
     """
 
@@ -78,7 +78,7 @@ class HiveTableStep:
         return StepStatus.TODO if self._missing(context) else StepStatus.DONE
 
     def execute(self, context: StepContext) -> None:
-        """Bring the table to what its folder holds."""
+        """Bring the table in line with its folder."""
         missing = self._missing(context)
         for _ in range(_LOOKS):
             for statement in missing:
@@ -94,7 +94,7 @@ class HiveTableStep:
         )
 
     def undo(self, context: StepContext) -> None:
-        """It stays: the next slot compares table and folder."""
+        """Leave it: the next slot compares table and folder."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return ()
@@ -103,7 +103,7 @@ class HiveTableStep:
         return ()
 
     def _missing(self, context: StepContext) -> list[str]:
-        """Return the statements by which the table comes nearer to its folder as both are now; none if they agree.
+        """Return the statements that bring the table closer to its folder, as both are now; none if they agree.
 
         :raises StepConflictError: it is another table, or has another location.
         """
@@ -157,7 +157,7 @@ class HiveTableStep:
         self._check_location("it", table["location"], self.location)
 
     def _check_changed(self, spark: SparkSession, registered: set[_Values]) -> None:
-        """Make sure that the partitions in which files were placed have the location that these were placed in.
+        """Make sure that the partitions in which files were placed have the location that the files were placed in.
 
         :param registered: the values of those that the table has.
         """
@@ -179,7 +179,7 @@ class HiveTableStep:
         return {_values(row[0]) for row in spark.sql(f"SHOW PARTITIONS {self._name}{scope}").collect()}
 
     def _present(self, files: Files, registered: set[_Values]) -> dict[_Values, str]:
-        """Return the folders of the file set's partitions by their values, each with a file at least.
+        """Return the folders of the file set's partitions that have at least one file, by their values.
 
         :param registered: those that the table has; they aren't looked into unless others are to be dropped.
         """
@@ -253,7 +253,7 @@ def _hive(context: StepContext) -> SparkSession:
 
 
 def _described(spark: SparkSession, what: str) -> dict[str, Any]:
-    """Return what the metastore has of a table or a partition."""
+    """Return the metastore's description of a table or a partition."""
     described: dict[str, Any] = json.loads(spark.sql(f"DESCRIBE TABLE EXTENDED {what} AS JSON").collect()[0][0])
     return described
 
@@ -269,7 +269,7 @@ def _literal(text: str) -> str:
 
 
 def _plain(location: str) -> str:
-    """Return a location in the form in which those of one folder are equal."""
+    """Return a location in a form in which all locations of one folder are equal."""
     return _SLASHES.sub("file:/", location).rstrip("/")
 
 

@@ -1,6 +1,6 @@
-"""The steps of mirrors that give files their places: new ones, ones that replace what is expected there, and new folders whole.
+"""The mirror steps that give files their places: new files, files that replace what is expected there, and whole new folders.
 
-Each is an act that is possible once only (rule 14): it consumes the staged name, or the upload, which only its slot has. On disk
+Each is an act that is possible only once (rule 14): it consumes the staged name, or the upload, which only its slot has. On disk
 that is a rename; a store that can't rename without overwriting has links or copies instead, and the staged names go before the
 outcome. The fence consumes the same. There is no undo: placed files stay, and the next plan looks at them.
 """
@@ -47,13 +47,13 @@ def place_file(
     trash: str = "",
     backup: str = "",
 ) -> tuple[CommitStep, ...]:
-    """Return the steps that give a staged file its place. The folder that it is in is made by an earlier phase.
+    """Return the steps that give a staged file its place. An earlier phase makes its folder.
 
     :param target: its path below the target root.
     :param unit: the work unit that it belongs to.
     :param replaces: the file that is expected there, to be replaced; `None`: nothing is replaced.
     :param trash: a trash of its own, if the file that it replaces is kept.
-    :param backup: where that is kept.
+    :param backup: where that file is kept.
     :raises StepLostError: it is gone, or was changed since it was written.
     """
     found = identity_to_publish(staged, unit, files)
@@ -79,7 +79,7 @@ def place_file(
 @record("place_step")
 @dataclass(frozen=True, slots=True)
 class PlaceStep:
-    """The step that gives a staged file its place: where nothing is, and never over anything; or in place of another file, if
+    """The step that gives a staged file its place: where nothing exists, without ever overwriting, or in place of another file if
     that is the one that the plan saw there, or is gone.
 
     Data that somebody else writes to a file between the look at it and the rename over it is lost.
@@ -88,9 +88,9 @@ class PlaceStep:
     :param target: its place, relative to the target root.
     :param unit: the work unit it belongs to.
     :param identity: the identity of the staged file when the slot was decided.
-    :param checksum: as of a `TargetFile`.
+    :param checksum: as in a `TargetFile`.
     :param replaces: the identity of the file that it replaces, if it replaces one.
-    :param linked: whether the file gets a second name, as the storage can't rename without overwriting. A `ForgetStep` takes
+    :param linked: whether the file gets a second name, because the storage can't rename without overwriting. A `ForgetStep` takes
         the staged name away; until then a file that somebody removes may be placed again.
     :param trash: a folder that was made for it alone before the decision. The file that it replaces is taken there, and nothing
         is overwritten; a `CloseTrashStep` keeps it. Empty: the file is replaced at once.
@@ -134,7 +134,7 @@ class PlaceStep:
         """Give the file its place.
 
         :raises FileExistsError: something exists there that isn't to be replaced.
-        :raises FileNotFoundError: its source is gone or changed, or the folder of its place is gone, or its trash.
+        :raises FileNotFoundError: its source is gone or changed, or the folder of its place or its trash is gone.
         """
         files = context.files
         if mistaken := self._taken_by_mistake(files):
@@ -142,7 +142,7 @@ class PlaceStep:
         if not _is_staged(self.source, self.identity, files):
             raise FileNotFoundError(errno.ENOENT, "it is not there as it was written", self.source)
         if self.replaces is not None:
-            found = files.identity(self.target)  # last, as nothing is looked at any more before it is replaced
+            found = files.identity(self.target)  # last: nothing more is looked at before it is replaced
             if found is not None and found != self.replaces:
                 raise FileExistsError(errno.EEXIST, "it is not the file that is to be replaced", self.target)
             if not self.trash:
@@ -153,7 +153,7 @@ class PlaceStep:
         (files.link if self.linked else files.rename_new)(self.source, self.target)
 
     def fence(self, context: StepContext) -> FenceResult:
-        """Take the staged name away: to rename its folder would not shut out a process that has the folder open."""
+        """Take the staged name away: renaming its folder wouldn't shut out a process that has the folder open."""
         files = context.files
         with suppress(FileNotFoundError):
             files.unlink(self.source)
@@ -171,7 +171,7 @@ class PlaceStep:
             discard(files, taken, self.backup)
 
     def undo(self, context: StepContext) -> None:
-        """It stays where it was placed: the next plan finds it there."""
+        """Leave it where it was placed: the next plan finds it there."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return (self.file,)
@@ -194,11 +194,11 @@ class PlaceStep:
 
 
 def place_folder(source: str, target: str, staged: Mapping[str, StagedFile], files: Files) -> PlaceFolderStep | None:
-    """Return the step that gives a staged folder its place; `None` if one rename can't do that: it doesn't hold just these files,
-    something is in its place, or the storage can't rename without overwriting.
+    """Return the step that gives a staged folder its place; `None` if one rename can't do that: the folder doesn't hold exactly
+    these files, something is in its place, or the storage can't rename without overwriting.
 
     :param source: the staged folder.
-    :param target: its path below the target root. The folder above it is made by an earlier phase.
+    :param target: its path below the target root. An earlier phase makes the folder above it.
     :param staged: its files, by their paths in it.
     """
     if not staged or files.identity(target) is not None or not files.renames_new(posixpath.dirname(source)):
@@ -219,7 +219,7 @@ class PlacedFile:
 
     :param path: relative to the folder.
     :param identity: the identity of the staged file when the slot was decided.
-    :param checksum: as of a `TargetFile`.
+    :param checksum: as in a `TargetFile`.
     """
 
     path: str
@@ -234,12 +234,12 @@ class PlaceFolderStep:
 
     The folder was written by one run of a Spark driver, each file by one try, which is over: nobody writes there any more.
 
-    Empty folders in its place, of which it has each itself, give way: a process of an earlier slot may make them late. None of
-    them is removed that has something in it, and each of those that it places has.
+    Empty folders in its place give way if it has each of them itself: a process of an earlier slot may make them late. None with
+    something in it is removed, and each that it places has something in it.
 
     :param source: the staged folder, relative to the target root.
     :param target: its place, relative to the target root.
-    :param content: the files in it, and nothing else is.
+    :param content: the files in it; it holds nothing else.
     """
 
     source: str
@@ -259,7 +259,7 @@ class PlaceFolderStep:
 
     @property
     def _fenced(self) -> str:
-        """The name that a fence gives to the staged folder: no file set has it, and it is short, whatever the folder's is."""
+        """The name that a fence gives to the staged folder: no file set has it, and it is short, however long the folder's is."""
         return posixpath.join(
             posixpath.dirname(self.source), f"{FENCED}-{hashlib.sha256(os.fsencode(self.source)).hexdigest()[:16]}"
         )
@@ -288,8 +288,8 @@ class PlaceFolderStep:
         return inside
 
     def _is_placed(self, files: Files) -> bool:
-        """Return whether the folder in its place is the staged one: no file of it comes there in another way. Since then others
-        may have changed, added and removed some.
+        """Return whether the folder in its place is the staged one: none of its files gets there any other way. Others may have
+        changed, added and removed some since.
         """
         return any(files.identity(f"{self.target}/{file.path}") == file.identity for file in self.content)
 
@@ -298,13 +298,13 @@ class PlaceFolderStep:
         return {self.target + path[len(self.source) :]: inside for path, inside in sorted(self._folders().items())}
 
     def _gives_way(self, files: Files) -> bool:
-        """Return whether nothing but empty folders, of those that are placed, is in its place."""
+        """Return whether its place holds nothing but empty folders that are among those placed."""
         for path, inside in self._targets().items():
             found = files.identities(path)
             if any(inside.get(name, self) is not None for name in found):
                 return False
             if not found and files.folder(path) is None and files.identity(path) is not None:
-                return False  # it is no folder
+                return False  # it isn't a folder
         return True
 
     def execute(self, context: StepContext) -> None:
@@ -326,14 +326,14 @@ class PlaceFolderStep:
             files.rename_new(self.source, self.target)
 
     def fence(self, context: StepContext) -> FenceResult:
-        """Take the staged name away, by one rename: of a folder that is removed file by file the rest could still be placed."""
+        """Take the staged name away by one rename: if the folder were removed file by file, the rest could still be placed."""
         files = context.files
         with suppress(FileNotFoundError, FileExistsError):
             files.move_folder(self.source, self._fenced)
         return FenceResult.DONE if self._is_placed(files) else FenceResult.HOLDS
 
     def undo(self, context: StepContext) -> None:
-        """It stays where it was placed: the next plan finds it there."""
+        """Leave it where it was placed: the next plan finds it there."""
 
     @property
     def entries(self) -> int:
@@ -360,7 +360,7 @@ class PlaceFolderStep:
 @record("forget_step")
 @dataclass(frozen=True, slots=True)
 class ForgetStep:
-    """The step that takes the staged name of a linked file away, so that nobody links it again once its slot is done.
+    """The step that takes away the staged name of a linked file, so that nobody links it again once its slot is done.
 
     :param source: the staged name, relative to the target root.
     """
@@ -381,7 +381,7 @@ class ForgetStep:
         context.files.unlink(self.source)
 
     def undo(self, context: StepContext) -> None:
-        """It goes with its staging."""
+        """Do nothing: it goes with its staging."""
 
     def files(self) -> tuple[TargetFile, ...]:
         return ()
@@ -396,13 +396,13 @@ class PutStep(OfOneObject):
     """The step that puts a small new object, whose bytes are staged together with those of others.
 
     A `ForgetStep` takes these away in a later phase; until then an object that somebody removes may be put again. A process that
-    read them before a fence took them away may put the object after it, where none is.
+    read them before a fence took them away may still put the object afterwards, if none exists.
 
     :param segment: the staged bytes.
     :param target: the object's path, relative to the target root.
     :param unit: the work unit it belongs to.
     :param identity: the future identity of the object.
-    :param checksum: its SHA-256, by which it is known where the store's ETag is another one.
+    :param checksum: its SHA-256, which identifies it where the store's ETag is another one.
     """
 
     segment: Segment
@@ -435,14 +435,14 @@ class PutStep(OfOneObject):
         uploads_of(context.files).put(self.target, data, self.segment.modified)
 
     def fence(self, context: StepContext) -> FenceResult:
-        """Take its bytes away, and with them those of the others: their slot is the same one."""
+        """Take its bytes away, and with them those of the others, which belong to the same slot."""
         with suppress(FileNotFoundError):
             context.files.unlink(self.segment.path)
         found = context.files.identity(self.target)
         return FenceResult.DONE if found is not None and self.file.is_same(found, context.files) else FenceResult.HOLDS
 
     def undo(self, context: StepContext) -> None:
-        """It stays where it was put: the next plan finds it there."""
+        """Leave it where it was put: the next plan finds it there."""
 
     conflict = "another object is there"
 
@@ -454,13 +454,13 @@ class PutStep(OfOneObject):
 @record("place_upload_step")
 @dataclass(frozen=True, slots=True)
 class PlaceUploadStep(OfOneObject):
-    """The step that completes an upload, where no object is, or in place of the one that the plan saw there.
+    """The step that completes an upload, where no object exists, or in place of the one that the plan saw there.
 
     :param target: the object's path, relative to the target root.
     :param unit: the work unit it belongs to.
     :param upload: the upload with its parts.
     :param identity: the future identity of the object.
-    :param checksum: as of a `TargetFile`.
+    :param checksum: as in a `TargetFile`.
     :param replaces: the identity of the object that it replaces, if it replaces one.
     """
 
@@ -501,7 +501,7 @@ class PlaceUploadStep(OfOneObject):
         elif found == self.replaces:
             uploads.replace(self.target, self.upload, self.replaces.stamp)
             if context.files.identity(self.target) == self.replaces != self.identity:
-                # versitygw answers so where the upload is gone
+                # versitygw answers this if the upload is gone
                 raise FileNotFoundError(
                     errno.ENOENT, "the store reported that it was replaced, and it wasn't", self.target
                 )
@@ -517,7 +517,7 @@ class PlaceUploadStep(OfOneObject):
         return FenceResult.DONE if found is not None and self._is_there(found, context.files) else FenceResult.HOLDS
 
     def undo(self, context: StepContext) -> None:
-        """It stays where it was placed: the next plan finds it there."""
+        """Leave it where it was placed: the next plan finds it there."""
 
     @property
     def conflict(self) -> str:
@@ -529,16 +529,16 @@ class PlaceUploadStep(OfOneObject):
 @record("place_copy_step")
 @dataclass(frozen=True, slots=True)
 class PlaceCopyStep(OfOneObject):
-    """The step that has the store copy a staged object to its place, where no object is, or in place of the one that the plan saw
-    there.
+    """The step that has the store copy a staged object to its place, where no object exists, or in place of the one that the plan
+    saw there.
 
     A `ForgetStep` takes the staged object away in a later phase; until then an object that somebody removes may be placed again.
 
     :param source: the staged object, relative to the target root.
     :param target: its place, relative to the target root.
     :param unit: the work unit it belongs to.
-    :param identity: the identity of the staged object when the slot was decided. That of its copy is another one.
-    :param checksum: its SHA-256, by which its copy is known; empty if it has a mark.
+    :param identity: the identity of the staged object when the slot was decided. Its copy has another one.
+    :param checksum: its SHA-256, which identifies its copy; empty if it has a mark.
     :param replaces: the identity of the object that it replaces, if it replaces one.
     :param mark: the mark in its metadata, which its copy has, too.
     """
@@ -593,7 +593,7 @@ class PlaceCopyStep(OfOneObject):
         return FenceResult.DONE if placed else FenceResult.HOLDS
 
     def undo(self, context: StepContext) -> None:
-        """It stays where it was placed: the next plan finds it there."""
+        """Leave it where it was placed: the next plan finds it there."""
 
     @property
     def conflict(self) -> str:

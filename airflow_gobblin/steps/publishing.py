@@ -84,7 +84,7 @@ class MoveStep:
 
 
 class OfOneObject:
-    """The part of a step that it has because it publishes one object of a store: no folder needs to be made durable for that."""
+    """The common part of steps that publish one object of a store: no folder needs to be made durable for that."""
 
     __slots__ = ()
     target: str

@@ -1,9 +1,9 @@
-"""The trash: where a mirror's step takes a file to that is to be deleted, or kept in a backup folder, and looks at it again.
+"""The trash: where a mirror's step takes a file that is to be deleted, or kept in a backup folder, and looks at it again.
 
 Between a look at a file and an `unlink`, or a rename over it, somebody may have replaced it. So it is renamed into a trash of its
-own, looked at there, and put back if it is another one. The trash is what makes this possible once only (rule 14): it is made
-before the decision, and no step makes it again. A later phase closes it, and so does a fence: only once it is removed nothing can
-come into it any more, even from a process that has it open.
+own, looked at there, and put back if it is another one. It is the trash that makes this possible only once (rule 14): it is made
+before the decision, and no step makes it again. A later phase closes it, and so does a fence: only its removal keeps things from
+coming into it, even from a process that has it open.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 KEPT = "_gobblin/kept"
 """The folder, below the target root, of files that could not be put back."""
 CLOSING, FENCED = ".closing", ".fenced"
-"""The ends of the names of a trash that is being closed."""
+"""The suffixes of the names of a trash that is being closed."""
 _ROUNDS = 1000
 
 
@@ -56,7 +56,7 @@ def make_trashes(count: int, staging: str, files: Files) -> list[str]:
 def take_away(files: Files, path: str, trash: str, identity: FileIdentity) -> bool:
     """Take a file away, into its trash.
 
-    :return: whether that is the file that was to be taken. Another one is put back.
+    :return: whether it is the file that was to be taken. Another one is put back.
     :raises FileNotFoundError: it is gone, or its trash is.
     """
     taken = f"{trash}/{uuid.uuid4().hex}"  # no other process uses this name
@@ -70,10 +70,10 @@ def take_away(files: Files, path: str, trash: str, identity: FileIdentity) -> bo
 def close_trash(
     files: Files, trash: str, closing: str, path: str, identity: FileIdentity, end: Callable[[str], object]
 ) -> None:
-    """Rename a trash, so that nobody finds it any more, and empty it until it can be removed.
+    """Rename a trash, so that nobody finds it again, and empty it until it can be removed.
 
     :param closing: its new name. Another process may have given it the other one.
-    :param path: the place of what was taken there. Everything is put back but the file that was to be taken.
+    :param path: the place of what was taken there. Everything but the file that was to be taken is put back.
     :param identity: that file's.
     :param end: the function that deals with that file, called with its path there.
     """
@@ -113,7 +113,7 @@ def kept_files(files: Files) -> Iterator[tuple[str, str]]:
 
 
 def put_back(files: Files, taken: str, path: str) -> None:
-    """Put a file, or whatever it is, back to its place, or keep it elsewhere if its place is taken. Harmless if it is gone."""
+    """Put a file, or whatever it is, back in its place, or keep it elsewhere if its place is taken. Harmless if it is gone."""
     if put_new(files, taken, path):
         return
     own = f"{KEPT}/{uuid.uuid4().hex}"
@@ -126,7 +126,7 @@ def put_back(files: Files, taken: str, path: str) -> None:
 
 
 def put_new(files: Files, taken: str, path: str) -> bool:
-    """Put a file, or whatever it is, to a place, unless that is taken. Harmless if it is gone.
+    """Put a file, or whatever it is, in a place, unless that is taken. Harmless if it is gone.
 
     :return: whether it is no longer where it was.
     """
@@ -147,7 +147,7 @@ def put_new(files: Files, taken: str, path: str) -> bool:
 
 
 def _make_folder_of(files: Files, path: str) -> None:
-    """Make the folder of a path, durably: it is to have the only name of a file, whose former folder may be synced first."""
+    """Make the folder of a path, durably: it will hold the only name of a file whose former folder may be synced first."""
     folder = posixpath.dirname(path) or "."
     files.make_folder(folder)
     with suppress(FileNotFoundError):  # somebody has removed it again

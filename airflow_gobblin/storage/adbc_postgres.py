@@ -30,7 +30,7 @@ _LIBPQ = (
 def connected(uri: str) -> Any:
     """Return a connection, with a transaction begun.
 
-    :param uri: of a connection, as Airflow has it.
+    :param uri: the URI of a connection, as Airflow has it.
     :raises ModuleNotFoundError: the driver isn't installed.
     """
     dbapi = importlib.import_module(f"{DRIVER}.dbapi")
@@ -40,8 +40,8 @@ def connected(uri: str) -> Any:
 
 @lru_cache(maxsize=32)
 def _database(uri: str) -> Any:
-    """Return the driver's database, which holds no connection. It is opened once per process: for it the driver reads all of the
-    server's types, over a connection of its own, which takes ten times as long as a connection.
+    """Return the driver's database, which holds no connection. It is opened once per process, since the driver then reads all of
+    the server's types over a connection of its own, which takes ten times as long as a connection.
 
     It doesn't know types created later; but columns of types that aren't built in are read as text.
     """
@@ -49,7 +49,7 @@ def _database(uri: str) -> Any:
 
 
 class _Kept:
-    """A database in the place of one that a connection closes as its own."""
+    """A stand-in for the database, which a connection would close as its own."""
 
     def close(self) -> None:
         """Do nothing."""

@@ -14,7 +14,7 @@ T = TypeVar("T")
 def read_ahead(pool: Executor, do: Callable[[S], T], items: Iterable[S], most: int) -> Generator[T, None, None]:
     """Do something with each item, such as read it, and yield the results in order.
 
-    :param most: the number of items that have begun before their result is wanted.
+    :param most: the number of items begun before their results are wanted.
     """
     begun: deque[Future[T]] = deque()
     try:

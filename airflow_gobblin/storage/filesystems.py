@@ -1,4 +1,4 @@
-"""Access to object stores by their fsspec file systems, with credentials from an Airflow connection or the environment.
+"""Access to object stores through their fsspec file systems, with credentials from an Airflow connection or the environment.
 
 fsspec's listing cache hides new objects, so it is off; and no file system is shared with other code in the process.
 Source: https://airflow.apache.org/docs/apache-airflow-providers-amazon/stable/connections/aws.html (fields of a connection).
@@ -141,7 +141,7 @@ def _s3_handlers() -> Any:
 
 
 def parse_time(text: str | float) -> datetime:
-    """Parse a time in an answer of S3: those of listings, which are many, without botocore's slow parser of all formats."""
+    """Parse a time in an answer from S3; those in listings, which are many, without botocore's slow parser for all formats."""
     from botocore.utils import parse_timestamp
 
     if isinstance(text, str) and text[10:11] == "T":

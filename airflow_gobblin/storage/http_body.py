@@ -1,4 +1,4 @@
-"""The body of an answer of HTTP as a file."""
+"""The body of an HTTP answer, as a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class AnswerBody(io.RawIOBase):
     """The body of an answer, read as it comes; a connection that ends too early is an error.
 
-    :param path: of the file, for errors.
+    :param path: the path of the file, for errors.
     :param asked: the answer, which is entered here, and left when this is closed.
     """
 

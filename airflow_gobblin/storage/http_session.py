@@ -1,4 +1,4 @@
-"""Sessions with servers of HTTP, which need `requests`."""
+"""Sessions with HTTP servers, which need `requests`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONCURRENT = 16
 
 
 class HttpSession(requests.Session):
-    """A session that tries again what a server refuses for the moment, and gives no other host what it has for one.
+    """A session that retries what a server refuses for the moment, and gives no other host the credentials that it has for one.
 
     :param headers: those that hold credentials.
     """

@@ -44,7 +44,7 @@ class ServerLocation:
     """A folder of a server.
 
     :param conn_id: the Airflow connection with its credentials; `None` if it asks for none.
-    :param host: its name or address, with its port where that is another than usual.
+    :param host: its name or address, with its port if that isn't the usual one.
     :param path: the folder, without a slash at either end; empty for the topmost one.
     """
 
@@ -119,7 +119,7 @@ def server_location(location: str) -> ServerLocation | None:
 def _parts(location: str, schemes: Mapping[str, str], form: str) -> tuple[str, str | None, str] | None:
     """Return scheme, connection and the rest of a location; `None` if it is of another scheme.
 
-    :param form: of the rest, for people.
+    :param form: the form of the rest, for people.
     :raises ConfigurationError: it contains a password.
     """
     scheme, found, rest = location.partition("://")

@@ -28,9 +28,9 @@ class ParsedConnection:
             self.extra = json.loads(self.extra["__extra__"])
 
     def expect(self, *types: str) -> None:
-        """Make sure that it is of one of some types.
+        """Make sure that it has one of some types.
 
-        :raises ConfigurationError: it isn't.
+        :raises ConfigurationError: it doesn't.
         """
         if self.type not in types:
             raise self.unfit(
@@ -38,5 +38,5 @@ class ParsedConnection:
             )
 
     def unfit(self, cause: str, hint: str) -> ConfigurationError:
-        """Return the error that it can't be used."""
+        """Return the error for a connection that can't be used."""
         return ConfigurationError(operation="use", subject=f"connection {self.conn_id!r}", cause=cause, hint=hint)

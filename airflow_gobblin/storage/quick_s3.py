@@ -1,8 +1,8 @@
 """Fast requests to S3 by obstore, with a fifth of the CPU time that s3fs takes for each.
 
 It is an optional shortcut: anything that it can't do, or is refused, is done again through s3fs, which reports status and code of
-an answer, and finds credentials in more places. It is used by its own interface: the one for fsspec was measured to overwrite in
-spite of `mode="create"`.
+an answer, and finds credentials in more places. It is used through its own interface: the one for fsspec was measured to
+overwrite despite `mode="create"`.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class QuickS3:
 
 
 class RecentObjects:
-    """Objects of which many small parts are asked for: the last few are kept whole, and looked at again for each part.
+    """Objects that are read in many small parts: the last few are kept whole, and looked at again for each part.
 
-    A look costs a store a third of what a part costs it.
+    A look costs a store a third as much as a part.
     """
 
     def __init__(self, quick: QuickS3) -> None:

@@ -1,7 +1,7 @@
-"""HTTP sessions of aiobotocore's that load the certificates of authorities once a process.
+"""HTTP sessions for aiobotocore that load the certificates of authorities once per process.
 
-To load them takes longer than everything else that opens a client, and each client's first request does it, also one that goes to
-an address without TLS.
+Loading them takes longer than everything else that opens a client, and each client's first request does it, even one to an
+address without TLS.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ class S3HttpSession(AIOHTTPSession):  # type: ignore[misc]
 
 @lru_cache(4)
 def _shared(verify: Any, _changed: int) -> tuple[SSLContext, None]:
-    """Build the TLS settings. The parameters are as of aiobotocore, and when the file that it names was changed."""
+    """Build the TLS settings. The parameters are aiobotocore's, and when the file that it names was changed."""
     return S3HttpSession(verify)._built()[0], None

@@ -1,8 +1,8 @@
 """Fast uploads of parts to S3, by any number of threads.
 
-s3fs sends everything of a process by one thread, which computes two checksums of each part as well, and obstore only makes
-uploads that it completes itself. botocore, which s3fs rests on, does the same request in a thread of the caller's, with half the
-CPU time. A part goes with its CRC32, as all do, but isn't a part of the request's signature.
+s3fs sends everything of a process through one thread, which also computes two checksums of each part, and obstore makes only
+uploads that it completes itself. botocore, which s3fs is built on, makes the same request in a thread of the caller's, with half
+the CPU time. A part goes with its CRC32, as all do, but isn't covered by the request's signature.
 """
 
 from __future__ import annotations

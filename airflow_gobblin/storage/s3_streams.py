@@ -1,7 +1,7 @@
-"""Large parts of S3's objects, block by block as they arrive, by the signatures and connections of botocore, which s3fs brings.
+"""Large parts of S3 objects, block by block as they arrive, with the signatures and connections of botocore, which s3fs brings.
 
-It takes two thirds of the CPU time that obstore takes, whose own threads hand over each block; for small parts obstore is the
-better way. An optional shortcut as well: anything that it can't do, or is refused, is done again through s3fs.
+It takes two thirds of the CPU time that obstore takes, whose own threads hand over each block; for small parts, obstore is
+better. This is an optional shortcut as well: anything that it can't do, or is refused, is done again through s3fs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONNECTIONS = 16
 
 
 class S3Streams:
-    """Parts of a bucket's objects, asked for by any number of threads of this process. Errors may be any `Exception`.
+    """Parts of a bucket's objects, requested by any number of threads of this process. Errors may be any `Exception`.
 
     :param filesystem: an `s3fs.S3FileSystem`.
     :param seconds: how long to wait for more of an answer.

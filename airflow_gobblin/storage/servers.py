@@ -1,6 +1,6 @@
-"""Access to servers of files, with credentials from an Airflow connection: SFTP by asyncssh, HTTP and WebHDFS by requests.
+"""Access to file servers, with credentials from an Airflow connection: SFTP through asyncssh, HTTP and WebHDFS through requests.
 
-Credentials go to no other host than the connection names.
+Credentials go to no host but the one that the connection names.
 Sources: https://airflow.apache.org/docs/apache-airflow-providers-ssh/stable/connections/ssh.html and
 https://airflow.apache.org/docs/apache-airflow-providers-http/stable/connections/http.html (fields of a connection).
 """
@@ -58,7 +58,7 @@ def with_extra(location: ServerLocation) -> Iterator[None]:
 
 
 def sftp_options(location: ServerLocation, connections: Connections | None) -> dict[str, Any]:
-    """Return what `asyncssh.connect` needs. The server's key has to be known: by the connection, or in `~/.ssh/known_hosts`.
+    """Return what `asyncssh.connect` needs. The server's key must be known, from the connection or `~/.ssh/known_hosts`.
 
     :raises MissingExtraError: asyncssh isn't installed.
     :raises ConfigurationError: the connection can't be used for it.
@@ -99,7 +99,7 @@ def sftp_options(location: ServerLocation, connections: Connections | None) -> d
 
 
 def http_session(location: ServerLocation, connections: Connections | None) -> requests.Session:
-    """Open a session with an HTTP server, which tries again what the server refuses for the moment.
+    """Open a session with an HTTP server, which retries what the server refuses for the moment.
 
     :raises MissingExtraError: requests isn't installed.
     :raises ConfigurationError: the connection can't be used for it.
@@ -111,7 +111,7 @@ def http_session(location: ServerLocation, connections: Connections | None) -> r
         return HttpSession({})
     headers = {name: str(value) for name, value in connection.extra.items() if name not in _NO_HEADERS}
     session = HttpSession(headers)
-    session.trust_env = False  # no other credentials, of ~/.netrc
+    session.trust_env = False  # no other credentials, from ~/.netrc
     if connection.login or connection.password:
         session.auth = (connection.login, connection.password)
     return session

@@ -1,8 +1,8 @@
-"""A client of HDFS by WebHDFS, for the calls whose answers count: whether something was created, renamed or removed by this call.
+"""An HDFS client over WebHDFS, for the calls whose answers count: whether something was created, renamed or removed by this call.
 
 Renames are those of `FileContext` (`renameoptions`), which the namenode makes in one step: never over anything, or over a file.
-fsspec's client asks for the older rename, which answers `false`, or moves into a folder, where the target exists; and it always
-overwrites what it creates. A gateway that doesn't know `renameoptions` (HttpFS) makes the older one: it is noticed, and refused.
+fsspec's client asks for the older rename, which answers `false` or moves into a folder if the target exists, and it always
+overwrites what it creates. A gateway without `renameoptions` (HttpFS) makes the older one, which is noticed and refused.
 Source: https://hadoop.apache.org/docs/stable/hadoop-project-dist/hadoop-hdfs/WebHDFS.html
 """
 
@@ -27,7 +27,7 @@ _PREFIX = "/webhdfs/v1"
 _TRIES = 5
 _CONCURRENT = 32
 _SECONDS = (10, 60)
-"""To connect, and to answer."""
+"""Seconds to connect, and to answer."""
 _BLOCK = 1 << 20
 _ERRORS = {
     "AccessControlException": errno.EACCES,
@@ -43,7 +43,7 @@ _ERRORS = {
     "UnsupportedOperationException": errno.ENOTSUP,
 }
 _FILE_AND_FOLDER = "must both be directories"
-"""The answer of a rename where one of the two is a folder, and the other one is none."""
+"""The answer to a rename where one of the two is a folder, and the other one isn't."""
 _NO_ATTRIBUTE = ("XAttr", "ACLs has been disabled")
 
 
@@ -51,8 +51,8 @@ class WebHdfs:
     """The namenode of an HDFS, and its datanodes, to which it leads.
 
     :param url: its address, `http://namenode:9870`.
-    :param user: the user to be, where the namenode believes that; empty for the one that it takes for unnamed.
-    :param password: of a gateway that asks for one; empty for none.
+    :param user: the user to act as, where the namenode believes that; empty for the one that it assumes if none is named.
+    :param password: the password for a gateway that asks for one; empty for none.
     """
 
     def __init__(self, url: str, user: str = "", password: str = "") -> None:
@@ -117,9 +117,9 @@ class WebHdfs:
         self._call("PUT", "MKDIRS", path, **({"permission": permission} if permission else {}))
 
     def delete(self, path: str, *, recursive: bool = False) -> bool:
-        """Delete a file or an empty folder, or all that is in it too; it doesn't go to a trash.
+        """Delete a file or an empty folder, or a folder with all that is in it; nothing goes to a trash.
 
-        :return: whether there was any.
+        :return: whether it existed.
         :raises OSError: `ENOTEMPTY`: something is in it.
         """
         return bool(self._call("DELETE", "DELETE", path, recursive=str(recursive).lower())["boolean"])
@@ -139,7 +139,7 @@ class WebHdfs:
 
     @contextmanager
     def read(self, path: str, start: int = 0, length: int | None = None) -> Iterator[requests.Response]:
-        """Ask for the bytes of a file, from a datanode, and close the answer."""
+        """Ask a datanode for the bytes of a file, and close the answer."""
         part = {"offset": str(start)} | ({} if length is None else {"length": str(length)})
         there = self._call("GET", "OPEN", path, noredirect="true", **part)["Location"]
         with self._asked("GET", there, path, stream=True) as response:
@@ -224,7 +224,7 @@ class WebHdfsOutput:
                 raise _error(answer.status, answer.read().decode(errors="replace"), self._path)
 
     def abort(self) -> None:
-        """Stop; a part of the file exists, and isn't made later any more. Harmless twice.
+        """Stop. A part of the file exists by then; it isn't made later. Harmless twice.
 
         The datanode may be about to create the file: it closes the connection only after that.
         """

@@ -1,7 +1,7 @@
 """The one step that publishes to a table: a single atomic commit, which also moves the dataset's mark.
 
-Whatever a format's library answers, the mark shows what happened. It is compared with two values only, its own and the one that
-it must have before, and never by order: a mark that is neither means that something is wrong, and stops by name.
+Whatever a format's library answers, the mark shows what happened. It is compared with only two values, the slot's own mark and
+the one that must precede it, and never by order. A mark that is neither means that something is wrong: the error names it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["TableCommitStep", "looks", "slot_of", "took_hold", "version_left"]
 log = logging.getLogger(__name__)
 
 _TRIES = 20
-"""How often a commit is tried while others commit to the table, too."""
+"""How many times a commit is tried while others also commit to the table."""
 _PAUSE = 0.05
 _NAMED = 20
 """The most data files that an error names."""
@@ -54,11 +54,11 @@ _NAMED = 20
 class TableCommitStep:
     """The step that commits a slot to its table. It is the last act of the slot, and the whole of it.
 
-    :param target: the table, as it was planned.
-    :param folder: where the lists of data files are, in the workspace.
+    :param target: the table, as planned.
+    :param folder: the folder of the lists of data files, in the workspace.
     :param lists: these lists.
     :param removes: the units that leave in the same commit, and `removes_all` that everything does.
-    :param merge: how its rows take the place of others; `None`: they are added.
+    :param merge: how its rows replace others; `None`: they are added.
     :param schema: the columns that the table has from then on, encoded; `None`: it keeps those it has.
     """
 
@@ -100,12 +100,12 @@ class TableCommitStep:
         return status
 
     def execute(self, context: StepContext) -> None:
-        """Commit, unless it is done.
+        """Commit, unless that is done already.
 
         :raises StepFencedError: it is shut out.
         :raises StepLostError: a staged file is gone.
-        :raises TableError: the table isn't as it has to be.
-        :raises StepDamagedError: it is done, and a data file went while it was committed.
+        :raises TableError: the table isn't as expected.
+        :raises StepDamagedError: it is done, but a data file disappeared during the commit.
         """
         slot, table = slot_of(context), self._open(context)
         for look in looks(table, slot, self.target):
@@ -125,12 +125,12 @@ class TableCommitStep:
     def fence(self, context: StepContext) -> FenceResult:
         """Shut the slot out of the table for good, by a commit that does nothing but move the mark.
 
-        :raises TableError: the table isn't as it has to be, and no person asked to abandon the slot.
+        :raises TableError: the table isn't as expected, and no person asked to abandon the slot.
         """
         slot, table = slot_of(context), self._open(context)
         for look in looks(table, slot, self.target):
             if slot.asked and look.id != self.target.id:
-                return FenceResult.HOLDS  # the catalog answers, and the table isn't there any more
+                return FenceResult.HOLDS  # the catalog answers, and the table is gone
             if look.id == self.target.id and look.owner not in (None, slot.owner) and look.mark != slot.done:
                 return FenceResult.HOLDS  # taking it over shut out all slots of this owner
             if not (slot.asked and self._may_be_overruled(look, slot)):
@@ -152,7 +152,7 @@ class TableCommitStep:
     def _status(self, look: Look, slot: SlotOfStep) -> StepStatus:
         """Return the status that a look at the table shows.
 
-        :raises TableError: the table isn't as it has to be.
+        :raises TableError: the table isn't as expected.
         :raises ClaimError: it belongs to another dataset.
         """
         if look.id != self.target.id:
@@ -177,16 +177,16 @@ class TableCommitStep:
         return StepStatus.TODO
 
     def _check_form(self, look: Look) -> None:
-        """Make sure that the table has the form that the files were written for. A fence doesn't mind.
+        """Check that the table has the form that the files were written for. A fence needs no check.
 
-        :raises TableError: it hasn't.
+        :raises TableError: it doesn't.
         """
         if look.form != self.target.form:
             raise self._wrong("its columns or its partition were changed since it was planned")
 
     def _may_be_overruled(self, look: Look, slot: SlotOfStep) -> bool:
-        """Return whether a slot of a table that isn't as it has to be can be shut out, if a person asks for it: no later slot,
-        and no other one in its place, has marked the table; and the slot's commit isn't in its history.
+        """Return whether a slot can be shut out, if a person asks for it, although the table isn't as expected: neither a later
+        slot nor another one in its place has marked the table, and the slot's commit isn't in its history.
         """
         if look.mark == slot.done:
             return not look.in_history
@@ -209,7 +209,7 @@ class TableCommitStep:
         return read_lists(files, self.folder, self.lists)
 
     def gone(self, context: StepContext) -> Iterator[str]:
-        """Yield the staged data files that are gone or have another size. Looks at a folder once.
+        """Yield the staged data files that are gone or have another size. Each folder is looked at once.
 
         :raises StepLostError: a list of them is gone.
         """
@@ -223,8 +223,8 @@ class TableCommitStep:
                     yield file.path
 
     def _check_files_stay(self, context: StepContext) -> None:
-        """Make sure that no data file went between the last look at them and the commit, by which the table has them. The slot is
-        done all the same: this is reported once, and by `audit` from then on.
+        """Check that no data file disappeared between the last look at them and the commit that put them into the table. The slot
+        is done all the same: a loss is reported once here, and by `audit` from then on.
 
         :raises StepDamagedError: one did.
         """
@@ -261,7 +261,7 @@ class TableCommitStep:
 
 
 def _difference(look: Look, slot: SlotOfStep) -> str:
-    """Say how the mark of a table differs from the one that it must have."""
+    """Describe how the mark of a table differs from the one that it must have."""
     if look.mark is None:
         return f"it has no mark of this dataset, and must have that of {slot.previous}"
     if look.mark.slot == slot.slot:
@@ -295,7 +295,7 @@ def looks(table: OpenTable, slot: SlotOfStep, target: TableTarget) -> Iterator[L
 
 
 def took_hold(subject: str, commit: Callable[[], None]) -> bool:
-    """Commit to a table, and return whether it took hold. It didn't if somebody else committed since the last look.
+    """Commit to a table, and return whether it took hold. It doesn't if somebody else has committed since the last look.
 
     :param subject: the step, for the log.
     """
@@ -320,7 +320,7 @@ def slot_of(context: StepContext) -> SlotOfStep:
 
 
 def version_left(target: TableTarget, context: StepContext) -> str:
-    """Return what people call the version of a table that a slot left by its commit; empty if it isn't known any more."""
+    """Return people's name for the version of a table that a slot's commit left; empty if it is no longer known."""
     slot = slot_of(context)
     try:
         with context.connections.redactor.guarding("look at", target.table.name, TableError):

@@ -1,4 +1,4 @@
-"""Iceberg tables, by pyiceberg: its catalogs and files, but a commit of our own, since its `Transaction` repeats commits.
+"""Iceberg tables through pyiceberg, with its catalogs and files but a commit of our own, since its `Transaction` repeats commits.
 
 A commit is one call of `Catalog.commit_table`. It requires the table's uuid, the head of `main`, the schema and the partition
 that were looked at. Marks are properties of the table, set by the same call; each is also in the summary of its snapshot.
@@ -64,9 +64,9 @@ _REACH = "See that the catalog and the store of its tables can be reached, and t
 class IcebergTable:
     """A table of an Iceberg catalog.
 
-    :param catalog: the connection of the catalog: of type `iceberg` for a REST catalog (host, port, login and password as the
-        client's id and secret), of type `postgres` or `sqlite` for pyiceberg's SQL catalog there. Its extra may have
-        `warehouse`, `catalog_name`, and further properties of pyiceberg's.
+    :param catalog: the catalog's connection: of type `iceberg` for a REST catalog (host, port, login and password as the client's
+        id and secret), of type `postgres` or `sqlite` for pyiceberg's SQL catalog there. Its extra may have `warehouse`,
+        `catalog_name`, and further pyiceberg properties.
     :param table: its name with its namespace: `raw.flights`.
     :param storage: the connection for its files, where the environment doesn't have the credentials.
     """
@@ -77,19 +77,19 @@ class IcebergTable:
 
     @property
     def name(self) -> str:
-        """The table in the words of errors."""
+        """The table as errors name it."""
         return f"table {self.table!r} of catalog {self.catalog!r}"
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The connections that it takes to open it."""
+        """The connections needed to open it."""
         return (self.catalog,) if self.storage is None else (self.catalog, self.storage)
 
     def open(self, connections: Connections, files: Files) -> OpenIcebergTable:
         """Open the table.
 
         :raises MissingExtraError: pyiceberg isn't installed.
-        :raises ConfigurationError: the connection is of no catalog that can be used.
+        :raises ConfigurationError: the connection doesn't lead to a catalog that can be used.
         :raises TableError: the catalog can't be reached.
         """
         if "." not in self.table:
@@ -115,7 +115,7 @@ class IcebergTable:
 
 
 def _keep_no_connections(catalog: Catalog) -> None:
-    """Let a SQL catalog close its connection to the database after each use: a table that is open isn't closed."""
+    """Let a SQL catalog close its connection to the database after each use, since an open table is never closed."""
     from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy import create_engine
     from sqlalchemy.pool import NullPool
@@ -126,9 +126,9 @@ def _keep_no_connections(catalog: Catalog) -> None:
 
 
 def _catalog_properties(conn_id: str, uri: str) -> dict[str, str]:
-    """Return pyiceberg's properties of a catalog.
+    """Return pyiceberg's properties for a catalog.
 
-    :raises ConfigurationError: none can be made of the connection.
+    :raises ConfigurationError: the connection yields none.
     """
     connection, path = ParsedConnection(conn_id, uri), unquote(urlsplit(uri).path)
     extra = {name: value if isinstance(value, str) else json.dumps(value) for name, value in connection.extra.items()}
@@ -157,7 +157,7 @@ def _catalog_properties(conn_id: str, uri: str) -> dict[str, str]:
 
 
 def _check_kind(connection: ParsedConnection, extra: Mapping[str, str]) -> None:
-    """Check that a connection is of a catalog that shuts late commits out.
+    """Check that a connection is to a catalog that shuts late commits out.
 
     :raises ConfigurationError: it isn't, or that was never shown.
     """
@@ -177,12 +177,12 @@ def _check_kind(connection: ParsedConnection, extra: Mapping[str, str]) -> None:
 def _storage_properties(connection: ParsedConnection) -> dict[str, str]:
     """Return pyiceberg's properties for the files of tables.
 
-    :raises ConfigurationError: none can be made of the connection.
+    :raises ConfigurationError: the connection yields none.
     """
     connection.expect("aws", "s3")
     extra = connection.extra
     given = {
-        # Arrow's own client sends multipart uploads of small files, which some servers at times can't parse.
+        # Arrow's own client sends multipart uploads of small files, which some servers sometimes can't parse.
         "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
         "s3.endpoint": extra.get("endpoint_url"),
         "s3.region": extra.get("region_name"),
@@ -305,7 +305,7 @@ class OpenIcebergTable:
                 rows += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
             elif manifest.has_added_files() or manifest.has_existing_files():
                 whole = False
-        with _as_table_error("count", self._table.name):  # only reading shows what delete files of others leave
+        with _as_table_error("count", self._table.name):  # only reading shows what others' delete files leave
             return Count(files, rows if whole else table.scan().count())
 
     def read(self, version: str = "") -> ds.Dataset:
@@ -320,7 +320,7 @@ class OpenIcebergTable:
         return SparkSource("iceberg", "org.apache.iceberg:iceberg-spark-runtime", table.metadata_location, version)
 
     def _of_version(self, version: str) -> Table:
-        """Return the table, which has a version; empty: any. The errors are those of `read`."""
+        """Return the table, if it has a version; empty: any. The errors are those of `read`."""
         table = self._existing("read")
         if version and table.snapshot_by_id(int(version)) is None:
             raise NotFoundError(
@@ -381,7 +381,7 @@ class OpenIcebergTable:
             ) from error
 
     def _evolved(self, table: Table, wanted: pa.Schema | None) -> tuple[Schema, tuple[Any, ...]]:
-        """Return the schema that the table is to have, and the updates that give it that."""
+        """Return the schema that the table is to have, and the updates that lead to it."""
         from pyiceberg.table.update.schema import UpdateSchema
 
         from airflow_gobblin.tables.arrow.iceberg_types import held
@@ -400,9 +400,9 @@ class OpenIcebergTable:
         return evolved.model_copy(update={"schema_id": known}), updates
 
     def _asserted_here(self, properties: Mapping[str, str]) -> tuple[Any, ...]:
-        """Return what only a catalog that compares in this process can be asked for: that nobody's mark or owner changed.
+        """Return the requirement that only a catalog that compares in this process can check: that no mark or owner has changed.
 
-        The snapshots show that, too; but for a table that was put back to none.
+        The snapshots show that, too, except for a table that was set back to none.
         """
         from pyiceberg.catalog.sql import SqlCatalog
 
@@ -437,7 +437,7 @@ class OpenIcebergTable:
 
 
 class _AssertOurProperties:
-    """A requirement that the properties of ours are as they were; as a catalog in this process checks it."""
+    """The requirement that our properties are as they were, checked by a catalog in this process."""
 
     def __init__(self, expected: Mapping[str, str]) -> None:
         self._expected = expected
@@ -454,11 +454,11 @@ def _our_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Snapshot:
-    """The manifests of a new snapshot, written in bounded memory: a manifest's entries at a time.
+    """The manifests of a new snapshot, written in bounded memory: one manifest's entries at a time.
 
-    :param table: as it was looked at.
-    :param schema: the schema that it has from this snapshot on, and `evolving` the updates that give it that.
-    :param name: the table, in the words of errors.
+    :param table: the table, as it was looked at.
+    :param schema: the schema that it has from this snapshot on, and `evolving` the updates that lead to it.
+    :param name: the table, as errors name it.
     """
 
     def __init__(self, table: Table, schema: Schema, evolving: tuple[Any, ...], name: str) -> None:
@@ -476,7 +476,7 @@ class _Snapshot:
     def made(self, change: Change, summary: Mapping[str, str]) -> Any:
         """Write the manifests and their list, and return the snapshot.
 
-        :raises TableError: the files that are to leave aren't as many as were recorded.
+        :raises TableError: the number of files that are to leave isn't the recorded one.
         """
         from pyiceberg.manifest import write_manifest_list
         from pyiceberg.table import snapshots
@@ -488,7 +488,7 @@ class _Snapshot:
         if change.merge is not None:
             merged = self._merged(change, list(adding))
             adding = iter(merged.adding)
-        # Before what is added: if files that leave aren't found, less is written for nothing.
+        # Before the additions: if files that leave aren't found, less has been written for nothing.
         manifests = list(self._kept(change, frozenset() if merged is None else merged.leaving))
         manifests += self._added(adding)
         sequence = metadata.next_sequence_number()
@@ -520,7 +520,7 @@ class _Snapshot:
     def _listed(self, change: Change) -> Iterator[Any]:
         """Yield the files to add, as the format has them.
 
-        :raises TableError: they aren't as many as the change states.
+        :raises TableError: their number isn't the one that the change states.
         """
         entry_of = _EntryOf(self._schema, self._table.metadata.spec(), self._table.metadata.location)
         files = rows = 0
@@ -543,9 +543,7 @@ class _Snapshot:
         assert change.merge is not None
         metadata = self._table.metadata
         evolved = update_table_metadata(metadata, self._evolving) if self._evolving else metadata
-        if (
-            _NAME_MAPPING not in evolved.properties
-        ):  # which this commit gives it: staged files may have no ids of columns
+        if _NAME_MAPPING not in evolved.properties:  # this commit gives it one: staged files may have no column ids
             named = {**evolved.properties, _NAME_MAPPING: self._schema.name_mapping.model_dump_json()}
             evolved = evolved.model_copy(update={"properties": named})
         merging = Merging(evolved, self._table.io, change.merge, self._name)
@@ -570,10 +568,10 @@ class _Snapshot:
             yield writer.to_manifest_file()
 
     def _kept(self, change: Change, leaving_too: frozenset[str]) -> Iterator[ManifestFile]:
-        """Yield the manifests of the head, those rewritten from which something leaves.
+        """Yield the manifests of the head; those that something leaves are rewritten.
 
         :param leaving_too: the paths of further files that leave.
-        :raises TableError: the files or rows that leave aren't as many as were recorded.
+        :raises TableError: the number of files or rows that leave isn't the recorded one.
         """
         expected = {(unit.token, unit.unit): Count(unit.files, unit.rows) for unit in change.removes}
         left: dict[tuple[str, str], Count] = {}
@@ -607,7 +605,7 @@ class _Snapshot:
         expected: Mapping[tuple[str, str], Count],
         left: dict[tuple[str, str], Count],
     ) -> Callable[[ManifestEntry], bool] | None:
-        """Return the test of what leaves, which counts it by unit; `None` if nothing does."""
+        """Return the test for entries that leave, which counts them by unit; `None` if none does."""
         if change.removes_all:
             return lambda entry: True
         if not expected and not leaving_too:
@@ -663,7 +661,7 @@ class _Snapshot:
 
 
 class _EntryOf:
-    """The function that makes the format's data files of ours, with a schema and a partition looked up once."""
+    """The function that turns our data files into the format's, with a schema and a partition looked up once."""
 
     def __init__(self, schema: Schema, spec: PartitionSpec, location: str) -> None:
         from pyiceberg.types import PrimitiveType
@@ -728,7 +726,7 @@ _METRICS = {
 
 
 def _single_columns(schema: Schema) -> Iterator[tuple[int, str]]:
-    """Yield the columns that have at most one value a row, those of structs with dots: ids and names."""
+    """Yield the ids and names of the columns that have at most one value per row; the names of those in structs have dots."""
     from pyiceberg.types import StructType
 
     def below(fields: Iterable[Any], prefix: str) -> Iterator[tuple[int, str]]:
@@ -742,8 +740,8 @@ def _single_columns(schema: Schema) -> Iterator[tuple[int, str]]:
 
 
 def _native_of(kind: Any) -> Callable[[Json], Any]:
-    """Return the function that gives a value of a type of Iceberg's, in the form that the library takes, from its form in
-    records: dates and times stay numbers, of days and microseconds.
+    """Return the function that turns a value of an Iceberg type from its form in records into the form that the library takes.
+    Dates and times stay numbers, of days and microseconds.
     """
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -822,8 +820,8 @@ def _found_mark(properties: Mapping[str, str], owner: Owner) -> _Found | None:
 def _in_history(found: _Found, metadata: Any) -> bool:
     """Return whether `main` descends from a mark's snapshot, or did before that expired.
 
-    Sequence numbers rise along it: an ancestor with a lower one, before the mark's snapshot came along, shows that `main` was set
-    back. Expiry by pyiceberg takes the parent's id from its child.
+    Sequence numbers rise along it: another ancestor whose number is no higher than that of the mark's snapshot shows that `main`
+    was set back. When pyiceberg expires a snapshot, it takes that one's id from its child.
     """
     snapshot = metadata.snapshot_by_name(MAIN)
     if snapshot is None:
@@ -860,7 +858,7 @@ def _found_owner(properties: Mapping[str, str]) -> Owner | None:
 
 
 def _summary(owner: Owner, mark: Mark | None) -> dict[str, str]:
-    """Return what the summary of a snapshot records of it."""
+    """Return what the summary of a snapshot records about its commit."""
     if mark is None:
         return {OWNER: _owner_text(owner)}
     return {
@@ -896,7 +894,7 @@ def _spec(partition: tuple[PartitionField, ...], schema: Schema) -> PartitionSpe
         name = field.column
         if field.transform != "identity":
             name = f"{field.column}_{field.transform}"
-            while name in taken:  # readers refuse two of a name, also of a column and a field
+            while name in taken:  # readers refuse two of one name, even a column and a field
                 name += "_"
             taken.add(name)
         fields.append(Field(source_id=source.field_id, field_id=1000 + number, transform=transform, name=name))

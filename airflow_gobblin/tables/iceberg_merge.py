@@ -1,7 +1,7 @@
-"""Merging by key into an Iceberg table on a worker: data files that hold older versions are written anew without them.
+"""Merging by key into an Iceberg table on a worker: data files that hold older versions are rewritten without them.
 
 Copy on write, so every reader of the format sees the rows. The keys and versions of all new rows, and of those with the same
-keys, are held in memory at once, and besides one data file.
+keys, are held in memory at once, along with one data file.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Merged:
 class Merging:
     """Merging new data files into a table.
 
-    :param metadata: of the table, with the columns that it has from this commit on.
-    :param name: the table, in the words of errors.
+    :param metadata: the table's metadata, with the columns that it has from this commit on.
+    :param name: the table, as errors name it.
     """
 
     def __init__(self, metadata: TableMetadata, io: FileIO, merge: Merge, name: str) -> None:
@@ -77,11 +77,11 @@ class Merging:
         return Merged(frozenset(leaving), tuple(adding))
 
     def bounds(self, new: list[Any]) -> Any:
-        """Return the condition that files with keys of the new ones meet: values between their statistics."""
+        """Return the condition that files with keys of the new ones meet: values within the new ones' statistics."""
         from pyiceberg.conversions import from_bytes
         from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThanOrEqual
 
-        at_least: Any = GreaterThanOrEqual  # whose types are those that pydantic knows, and not of what it takes
+        at_least: Any = GreaterThanOrEqual  # its declared types are those that pydantic knows, not those that it takes
         at_most: Any = LessThanOrEqual
         found: Any = AlwaysTrue()
         for key in self._merge.keys:
@@ -101,7 +101,7 @@ class Merging:
         return pa.concat_tables(tables) if tables else self._empty()
 
     def _touched(self, tasks: list[FileScanTask], fresh: pa.Table) -> pa.Table:
-        """Return the same of those rows of the table that have one of the new rows' keys."""
+        """Return the same for those rows of the table that share a key with a new row."""
         import pyarrow as pa
 
         keys = list(self._merge.keys)
@@ -114,7 +114,7 @@ class Merging:
         return pa.concat_tables(tables) if tables else self._empty()
 
     def _losing(self, fresh: pa.Table, there: pa.Table) -> dict[tuple[bool, int], pa.Array]:
-        """Return the rows that go, of each file: of every key all but the newest; of equal ones, one that is there stays."""
+        """Return the rows that go, by file: all but the newest of each key. Of equal ones, one that is already there stays."""
         import pyarrow as pa
 
         from airflow_gobblin.tables.arrow.merging import merged
@@ -166,7 +166,7 @@ class Merging:
         return table.select(columns).cast(self._schema(columns))
 
     def _without(self, task: FileScanTask, rows: pa.Array) -> Iterator[Any]:
-        """Write a file anew without some of its rows; nothing if no row is left."""
+        """Rewrite a file without some of its rows; write nothing if no row is left."""
         import pyarrow as pa
         import pyarrow.compute as pc
         from pyiceberg.io.pyarrow import _dataframe_to_data_files

@@ -1,11 +1,11 @@
-"""Where data files of ours are below a table's location. They keep their names for good, and these show whose they are."""
+"""Where our data files are below a table's location. They keep their names for good, and the names show whose they are."""
 
 from __future__ import annotations
 
 __all__ = ["DATA_FOLDER", "unit_folder", "unit_of"]
 
 DATA_FOLDER = "data/gobblin"
-"""The folder of all data files of ours: in it is one for each token."""
+"""The folder of all our data files, with one folder in it for each token."""
 
 
 def unit_folder(token: str, attempt: str, name: str) -> str:

@@ -25,7 +25,7 @@ FILES_PER_LIST = 1000
 class ListFile:
     """A list of data files.
 
-    :param digest: of its content, and its name.
+    :param digest: the digest of its content, which is also its name.
     :param files: how many data files it names, and `rows` how many rows these have.
     """
 
@@ -43,7 +43,7 @@ class _DataFiles:
 
 
 def write_lists(files: Files, folder: str, named: Iterable[DataFile]) -> Iterator[ListFile]:
-    """Write the lists of data files, one at a time in memory. To write the same again is harmless.
+    """Write the lists of data files, one at a time in memory. Writing the same again is harmless.
 
     :param files: the file system of the workspace.
     :param folder: where the lists are, in the token's staging.

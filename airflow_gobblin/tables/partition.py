@@ -16,7 +16,7 @@ _CALL = re.compile(r"\s*([a-z]+)\s*\(\s*(?:(\d+)\s*,\s*)?([^()]+?)\s*\)\s*")
 def parse_partition(texts: Iterable[str]) -> tuple[PartitionField, ...]:
     """Return the fields of a partition.
 
-    :raises ConfigurationError: one can't be understood, or there are two of the same.
+    :raises ConfigurationError: one can't be parsed, or two are the same.
     """
     fields = tuple(map(_field, texts))
     twice = [field for number, field in enumerate(fields) if field in fields[:number]]

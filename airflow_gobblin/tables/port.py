@@ -1,13 +1,12 @@
-"""The port of tables: what a format has to do for `TableCommitStep`, which does the rest.
+"""The port of tables: what a format must do for `TableCommitStep`, which does the rest.
 
 Rules for implementations, all of which `airflow_gobblin.testing.tables.TableContract` checks:
 
 * The library's own retries are off: one call of `commit` is one attempt. A retry that rebuilds a commit publishes twice.
 * `look` and `commit` use one handle, or `commit` requires of the table what `look` saw: the head, the mark, the form.
-* An error is never taken for "nothing happened". Only `TableMovedError` means that, of this call and for good.
-* Every commit of ours, a fence too, is a new version of the table. The table is never set back by us.
-* A commit of somebody else's isn't in the way: `commit` either merges with it, or raises `TableMovedError` and succeeds on a new
-  look.
+* An error is never taken for "nothing happened". Only `TableMovedError` means that, for this call and for good.
+* Every commit of ours, including a fence, is a new version of the table. We never set the table back.
+* Somebody else's commit isn't in the way: `commit` either merges with it, or raises `TableMovedError` and succeeds on a new look.
 """
 
 from __future__ import annotations
@@ -78,19 +77,19 @@ class PartitionField:
 
 
 class SchemaRule(StrEnum):
-    """The changes that the columns of a table may undergo. `tables/arrow/schema_rules.py` decides by it."""
+    """How the columns of a table may change; `tables/arrow/schema_rules.py` applies it."""
 
     REFUSE = "refuse"
     """Nothing but a new column that can be null."""
     ADD = "add"
     """Also a new column that the source declares never null: it is added as one that can be null, since older rows have none."""
     WIDEN = "widen"
-    """All that `ADD` allows; and a column takes a wider type of its kind, and nulls, where the format can do that to a table."""
+    """All that `ADD` allows; a column also takes a wider type of its kind, and nulls, where the format can do that to a table."""
 
 
 @dataclass(frozen=True)
 class Merge:
-    """How rows take the place of those with their key: of a key, the newest version stays.
+    """How rows replace those with their key: of each key, the newest version stays.
 
     :param keys: the columns of the key; none of them is null.
     :param delta: the column by which versions are compared; `None`: by positions alone.
@@ -116,17 +115,17 @@ class Merge:
 class Look:
     """One consistent look at a table.
 
-    :param id: the table's id: it changes if a table of its name is made anew. Empty: the catalog answers that there is none.
+    :param id: the table's id: it changes if a table of its name is made again. Empty: the catalog answers that there is none.
     :param owner: whose table it is, as the table itself records; `None`: nobody's yet.
     :param mark: the mark of the owner that looks; `None`: it never left one here.
     :param in_history: whether the commit of that mark is still in the table's history: nobody set the table back to before it.
         One that merely expired counts as in it; so does everything before the first mark.
-    :param form: a value that changes if and only if the table's columns or its partition change, by anybody: for comparing.
+    :param form: a value for comparing: it changes if and only if somebody changes the table's columns or its partition.
     :param location: the root for data files, as in `TableTarget`.
     :param schema: its columns, as Arrow.
     :param partition: its partition.
     :param version: people's name for this version of it, such as a snapshot's id or a number.
-    :param left: people's name for the version that the mark was left by; empty: there is none, or the format has no versions.
+    :param left: people's name for the version that the mark's commit left; empty: there is none, or the format has no versions.
     :param at: the state that `commit` must find unchanged: only the implementation reads it.
     """
 
@@ -150,17 +149,17 @@ class Look:
 
 @dataclass(frozen=True)
 class Change:
-    """The effect of a commit on a table, besides moving the mark; by default nothing: then it is a fence, or a slot without rows.
+    """The effect of a commit on a table, besides moving the mark. By default it has none: it is a fence, or a slot without rows.
 
-    :param files: yields the data files to add, streamed from where they are listed; each call begins anew.
+    :param files: yields the data files to add, streamed from where they are listed; each call starts over.
     :param count: how many files that are, and `rows` how many rows.
-    :param removes: the units that leave: all files whose path has their token and unit, or all rows that have it. If those found
-        aren't as many as recorded there, the commit raises a `TableError` and does nothing.
-    :param removes_all: whether everything leaves that is in the table, also what others put there.
-    :param merge: how the rows take the place of others; `None`: they are added.
+    :param removes: the units that leave: all files whose path has their token and unit, or all rows that have it. If their number
+        isn't the one recorded there, the commit raises a `TableError` and does nothing.
+    :param removes_all: whether everything in the table leaves, including what others put there.
+    :param merge: how the rows replace others; `None`: they are added.
     :param schema: the columns that the table is to have from this commit on; `None`: it keeps those it has. Files are written by
         it.
-    :param form: the form that the table must have before: `look.form` is compared with it by the step.
+    :param form: the form that the table must have before; the step compares `look.form` with it.
     """
 
     files: Callable[[], Iterator[DataFile]] = lambda: iter(())
@@ -187,17 +186,17 @@ class Count:
 
 
 class OpenTable(Protocol):
-    """A table, open. Used in one thread. Its errors are shown with the table's name before them."""
+    """An open table, used in one thread. Its errors are shown with the table's name before them."""
 
     def look(self, owner: Owner) -> Look:
-        """Look at the table: always anew, never from a cache.
+        """Look at the table, always afresh and never from a cache.
 
         :param owner: the dataset that looks, whose mark is read.
         :raises TableError: it can't be looked at: the catalog doesn't answer, or refuses. "There is no such table" is an answer.
         """
 
     def create(self, owner: Owner, schema: pa.Schema, partition: tuple[PartitionField, ...]) -> None:
-        """Create the table for its owner, empty, unless there is one by then: the caller looks afterwards.
+        """Create the table for its owner, empty, unless one exists by then. The caller looks afterwards.
 
         :raises TableError: it can't be created, or it isn't known whether it was.
         """
@@ -205,17 +204,17 @@ class OpenTable(Protocol):
     def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
         """Carry out a change and put a mark in place of `look.mark`, all in ONE atomic act, once.
 
-        The act takes hold only if the table's id, its owner, `owner`'s mark and the form are still as in `look`; it makes the
-        table `owner`'s if it was nobody's, and leaves it another dataset's if the change is empty: such a commit only moves the
-        mark. The caller has compared `look` with what it expects.
+        The act takes hold only if the table's id, its owner, `owner`'s mark and the form are still as in `look`. It makes the
+        table `owner`'s if it was nobody's, and leaves it another dataset's if the change is empty: then it only moves the mark.
+        The caller has compared `look` with what it expects.
 
-        :raises TableMovedError: certainly nothing happened, nor will: something isn't as in `look` any more. Look again.
+        :raises TableMovedError: certainly nothing happened, nor will it: something is no longer as in `look`. Look again.
         :raises Exception: any other error leaves open what happened, except as described at `Change.removes`: look.
         """
 
     def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
-        """Make the table another dataset's, which `owner` is, in one atomic act after which no commit of the former owner's
-        (`look.owner`) takes hold any more, however late.
+        """Give the table to another dataset, `owner`, in one atomic act. After it, no commit of the former owner (`look.owner`)
+        takes hold, however late.
 
         :param mark: put in place of `owner`'s mark in the same act; `None` leaves it.
 
@@ -223,8 +222,8 @@ class OpenTable(Protocol):
         """
 
     def count(self, units: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Count]:
-        """Count what the table has of some units, each a token and a unit's id, in one consistent look. A unit that it
-        has nothing of has no entry; nor has one that can't be distinguished, since somebody compacted or merged it.
+        """Count what the table has of some units, each a token and a unit's id, in one consistent look. A unit without anything
+        there has no entry; nor does one that can't be distinguished, since somebody compacted or merged it.
         """
 
     def total(self) -> Count:
@@ -234,19 +233,19 @@ class OpenTable(Protocol):
         """Return the table's rows as an Arrow dataset, with the columns that are published.
 
         :param version: as `Look.left` names it; empty: as it is now.
-        :raises NotFoundError: there is no such version any more, or the format has none.
+        :raises NotFoundError: the version no longer exists, or the format has none.
         :raises TableError: it can't be read.
         """
 
     def files(self) -> Iterator[str]:
         """Yield the data files that the table has now: those at its location by their paths below it, others by absolute paths or
-        URLs. There are none where a commit takes the rows.
+        URLs. It yields none where a commit takes the rows.
         """
 
 
 @runtime_checkable
 class ChangesColumnsApart(Protocol):
-    """An open table whose columns can't be changed by the commit that merges rows: they are when it is planned, before."""
+    """An open table whose columns can't be changed by the commit that merges rows: they are changed before, at planning."""
 
     def change_columns(self, look: Look, owner: Owner, schema: pa.Schema) -> None:
         """Give the table the columns of a schema, in one atomic act that changes nothing else.
@@ -257,7 +256,7 @@ class ChangesColumnsApart(Protocol):
 
 @dataclass(frozen=True)
 class SparkSource:
-    """The source by which Spark reads a table.
+    """The source through which Spark reads a table.
 
     :param format: the name of Spark's data source.
     :param jar: the Maven artifact that brings it, without its version.
@@ -276,7 +275,7 @@ class ReadBySpark(Protocol):
     """An open table that Spark can read itself, given a jar."""
 
     def in_spark(self, version: str = "") -> SparkSource:
-        """Return what Spark reads it by. The parameter and the errors are those of `OpenTable.read`."""
+        """Return the source through which Spark reads it. The parameter and the errors are those of `OpenTable.read`."""
 
 
 class Table(TableRecord, Protocol):

@@ -1,7 +1,7 @@
-"""The step by which a dataset makes the table of another one its own: one commit that changes the owner and moves the mark.
+"""The step by which a dataset takes over another one's table: one commit that changes the owner and moves the mark.
 
-From then on no commit of the former owner takes hold, however late, since each requires the owner that was looked at. If that
-one takes the table over again, it does so by a slot of its own, whose mark shuts out all of its earlier ones.
+From then on no commit of the former owner takes hold, however late, since each requires the owner that was looked at. If the
+former owner takes the table back, it does so by a slot of its own, whose mark shuts out all of its earlier ones.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class TableTakeOverStep:
         return self._status(self._open(context).look(slot.owner), slot)
 
     def execute(self, context: StepContext) -> None:
-        """Take the table over, unless it is done.
+        """Take the table over, unless that is done already.
 
         :raises StepFencedError: it is shut out.
         :raises ClaimError: the table is a third dataset's by now.
-        :raises TableError: the table isn't as it has to be.
+        :raises TableError: the table isn't as expected.
         """
         slot, table = slot_of(context), self._open(context)
         for look in looks(table, slot, self.target):
@@ -70,14 +70,14 @@ class TableTakeOverStep:
                 return
 
     def fence(self, context: StepContext) -> FenceResult:
-        """Shut the slot out of the table for good, by a commit that moves the dataset's mark there, and leaves the owner.
+        """Shut the slot out of the table for good, by a commit that moves the dataset's mark there and keeps the owner.
 
-        :raises TableError: the table isn't as it has to be, and no person asked to abandon the slot.
+        :raises TableError: the table isn't as expected, and no person asked to abandon the slot.
         """
         slot, table = slot_of(context), self._open(context)
         for look in looks(table, slot, self.target):
             if slot.asked and look.id != self.target.id:
-                return FenceResult.HOLDS  # the catalog answers, and the table isn't there any more
+                return FenceResult.HOLDS  # the catalog answers, and the table is gone
             status = self._marked(look, slot)
             if status is not StepStatus.TODO:
                 return FenceResult.WHOLE if status is StepStatus.DONE else FenceResult.HOLDS
@@ -103,7 +103,7 @@ class TableTakeOverStep:
         return status
 
     def _marked(self, look: Look, slot: SlotOfStep) -> StepStatus:
-        """Return the status that the dataset's mark shows. Older marks of it are those of a time when it had the table.
+        """Return the status that the dataset's mark shows. Its older marks are from a time when it had the table.
 
         :raises TableError: the table is another one, or has a mark of a later slot.
         """

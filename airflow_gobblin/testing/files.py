@@ -64,7 +64,7 @@ class FilesContract:
 
     @pytest.fixture
     def files(self) -> Files:
-        """Return files under a root in which there is nothing yet, and which needn't exist."""
+        """Return files under a root that is still empty, and needn't exist."""
         raise NotImplementedError("override the fixture `files`")
 
     def test_the_suite_is_that_of_its_kind(self, files: Files) -> None:
@@ -301,7 +301,7 @@ class FoldersContract(FilesContract):
     """Whether a file can have two names."""
 
     def refuses_links(self, files: Files) -> bool:
-        """Return whether each file has one name only. A second one must be refused, then, and leave nothing."""
+        """Return whether each file has only one name. If so, a second one must be refused, and leave nothing."""
         if self.links:
             return False
         written = write(files, "only")
@@ -459,7 +459,7 @@ class FoldersContract(FilesContract):
         assert files.identities("target") == {"y": staged}
 
     def test_of_two_names_of_one_file_none_replaces_the_other(self, files: Files) -> None:
-        """A rename of one to the other succeeds and does nothing: so a file that a rename is to consume has one name only."""
+        """A rename of one to the other succeeds and does nothing, so a file that a rename is to consume has only one name."""
         if self.refuses_links(files):
             return
         write(files, "a/x")

@@ -1,4 +1,4 @@
-"""The contract of finders: which datasets and file sets a tree holds is the same each time, and never fewer by accident."""
+"""The contract of finders: they find the same datasets and file sets in a tree each time, and never fewer by accident."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def run_version(
     :param jobs: `Pipeline.bound`, with its journals as they are named there. Its code is imported here.
     :param version: the end of the data interval.
     :param spark: the session that makes the stages' versions.
-    :return: the reports of `finish`: of a stage by its name, of an ingestion by its name and each URN, `raw/flights`.
+    :return: the reports of `finish`: a stage's by its name, an ingestion's by its name and each URN, `raw/flights`.
     """
     given = connections or NoConnections()
     found: dict[str, DatasetReport] = {}

@@ -594,7 +594,7 @@ def _within(before: str, names: Iterable[str]) -> list[str]:
 
 
 def _inside(path: str) -> str:
-    """Return what the names of everything in a folder begin with."""
+    """Return the prefix of the names of everything in a folder."""
     return "" if contained(path) == "." else f"{path}/"
 
 

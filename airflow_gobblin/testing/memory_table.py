@@ -1,7 +1,7 @@
 """A table in memory, the model of all others: real ones are checked against it by the same suite.
 
-It is as strict as the port allows: any commit since the look, of whomever, is a `TableMovedError`. Marks are properties of the
-table, as in Iceberg: setting the table back to an earlier version leaves them.
+It is as strict as the port allows: any commit since the look, whoever made it, is a `TableMovedError`. Marks are properties of
+the table, as in Iceberg: setting the table back to an earlier version leaves them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 class _Entry:
     """A file of the table.
 
-    :param token: of the slot that published it; empty if somebody else did, or wrote it anew. So is `unit`.
+    :param token: the token of the slot that published it; empty if somebody else did, or rewrote it. So is `unit`.
     :param rows: its rows, as long as it isn't read at its place.
     :param path: where it is read; empty: its rows are kept.
     """
@@ -58,7 +58,7 @@ class _Version:
 
 @dataclass(frozen=True)
 class _State:
-    """All that the table is.
+    """The whole state of the table.
 
     :param head: the version that readers get.
     :param newest: the number of the newest version ever made.
@@ -136,11 +136,11 @@ class MemoryTable:
         return _rows(open_files(self.location), entry.path) if entry.path else entry.rows
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Add rows, as somebody else does."""
+        """Add rows, as somebody else would."""
         self._change(lambda entries: (*entries, _Entry("", "", tuple(rows))))
 
     def delete(self, doomed: Callable[[Row], bool]) -> None:
-        """Delete rows, as somebody else does."""
+        """Delete rows, as somebody else would."""
         self._change(
             lambda entries: (
                 replace(entry, rows=tuple(row for row in self._rows_of(entry) if not doomed(row)), path="")
@@ -149,7 +149,7 @@ class MemoryTable:
         )
 
     def compact(self) -> None:
-        """Write all rows anew into one file, as somebody else does."""
+        """Rewrite all rows into one file, as somebody else would."""
         self._change(lambda entries: (_Entry("", "", tuple(row for one in entries for row in self._rows_of(one))),))
 
     def expire(self) -> None:
@@ -342,7 +342,7 @@ class MemoryTableSink(SinkOfTables):
     :param name: the name of each dataset's table: `{dataset}` represents its key.
     :param location: where data files stay, see `MemoryTable`; `{dataset}` as in the name.
     :param merge: whether rows are merged, and by which columns; `True`: by those that the source knows.
-    :param schema_rule: what may change of a table's columns.
+    :param schema_rule: what may change in a table's columns.
     :param merged_bytes: see `TableSink`.
     """
 
@@ -362,7 +362,7 @@ class MemoryTableSink(SinkOfTables):
         return ()
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
-        """Return the columns as they are: it holds all."""
+        """Return the columns as they are: it holds all of them."""
         return planned
 
     def table_of(self, dataset: Dataset) -> MemoryTable:

@@ -36,9 +36,7 @@ Row = Mapping[str, Any]
 
 
 class SinkContract:
-    """The suite of sinks of files. Override the fixtures `sink` and `read`, and the others where another storage or other types
-    are to be tried.
-    """
+    """The suite of sinks of files. Override the fixtures `sink` and `read`, and others to try another storage or other types."""
 
     @pytest.fixture
     def target(self, tmp_path: Path) -> str:

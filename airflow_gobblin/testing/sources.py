@@ -41,7 +41,7 @@ from airflow_gobblin.testing import inprocess
 __all__ = ["PositionedSourceContract", "RangeSourceContract", "SourceContract"]
 
 Rows = Counter[str]
-"""Rows, each as text: in no order, with the number of times that each came."""
+"""Rows as text, in no order, with the number of times that each came."""
 LIMIT = 3
 """The most rows of a unit, where a limit is tried."""
 MOST_RUNS = 100
@@ -61,8 +61,8 @@ class SourceContract:
 
     @pytest.fixture
     def grow(self) -> Callable[[], None]:
-        """Return a function that adds rows to every dataset of `source`, at positions beyond all of its own, each time it is
-        called.
+        """Return a function that, each time it is called, adds rows to every dataset of `source`, at positions beyond all of its
+        own.
         """
         raise NotImplementedError("override the fixture `grow`")
 
@@ -459,7 +459,7 @@ def closed(units: tuple[WorkUnit, ...]) -> list[Range]:
 
 
 def bound_of(position: Watermark) -> datetime | int:
-    """Return the bound by which a person names a position; of several positions, the least."""
+    """Return the bound by which a person names a position; the least of several positions."""
     first = min(split(position))
     assert isinstance(first, LongWatermark | TimestampWatermark), "positions of other kinds have no bounds"
     return first.value

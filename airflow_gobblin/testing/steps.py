@@ -45,7 +45,7 @@ class _Prepared:
 
     @pytest.fixture
     def make_step(self) -> Callable[[Files], CommitStep]:
-        """Return a function that stages what a step needs, and returns the step: always one of the same results."""
+        """Return a function that stages what a step needs, and returns the step, always with the same results."""
         raise NotImplementedError("override the fixture `make_step`")
 
     @pytest.fixture
@@ -147,7 +147,7 @@ class StepContract(_Prepared):
     def test_another_file_where_it_publishes_is_a_conflict_and_stays(
         self, new_bench: Callable[[], Bench], results: dict[str, bytes]
     ) -> None:
-        """Also a part of the right content, as a copy that was cut off leaves it: that a file exists proves nothing."""
+        """Even a part of the right content, as a copy that was cut off leaves it: a file's existence proves nothing."""
         for path, content in results.items():
             for other in {b"", content[: len(content) // 2], content[:-1] + b"\0", b"somebody else's"} - {content}:
                 step, files = new_bench()
@@ -193,7 +193,7 @@ class StepContract(_Prepared):
         assert [step.verify(context) for step in (one, other)] == [StepStatus.DONE, StepStatus.DONE]
 
     def test_undo_leaves_what_another_slots_step_did(self, new_slots: Callable[[], Slots]) -> None:
-        """The leftovers of a slot are cleaned up at any time after it was abandoned, also when later slots have published."""
+        """The leftovers of a slot are cleaned up at any time after it was abandoned, even when later slots have published."""
         for undone in (0, 1):
             steps, files = new_slots()
             context, step, kept = StepContext(files), steps[undone], steps[1 - undone]
@@ -211,7 +211,7 @@ class StepContract(_Prepared):
     def test_after_an_error_at_any_call_it_is_carried_out_again(
         self, new_bench: Callable[[], Bench], results: dict[str, bytes], answer_lost: bool
     ) -> None:
-        """Also where the call took effect, and its answer was lost; or where the process died in the middle of a write."""
+        """Even if the call took effect and its answer was lost, or the process died in the middle of a write."""
         for step, files, interrupted in interruptions(new_bench, lambda step: step.execute, answer_lost):
             with suppress(OSError):
                 step.execute(StepContext(interrupted))
@@ -274,7 +274,7 @@ class StepContract(_Prepared):
 class FencedStepContract(_Prepared):
     """The suite of commit steps with a fence. Override the fixture `make_step`, and `new_files` for another storage.
 
-    Only what is outside of `_gobblin/` counts as done: the step may stage, keep and consume inside what it needs.
+    Only files outside `_gobblin/` count as done: inside, the step may stage, keep and consume what it needs.
     """
 
     @pytest.fixture
@@ -373,7 +373,7 @@ class FencedStepContract(_Prepared):
     def test_after_an_error_at_any_call_it_is_carried_out_again(
         self, new_bench: Callable[[], Bench], after: dict[str, bytes], answer_lost: bool
     ) -> None:
-        """Also where the call took effect, and its answer was lost; or where the process died in the middle of a write."""
+        """Even if the call took effect and its answer was lost, or the process died in the middle of a write."""
         for step, files, interrupted in interruptions(new_bench, lambda step: step.execute, answer_lost):
             with suppress(OSError):
                 step.execute(StepContext(interrupted))
@@ -491,7 +491,7 @@ def identities(files: Files) -> dict[str, object]:
 
 
 def late(step: CommitStep, files: Files) -> None:
-    """Carry out a step without looking, as a process does that looked long ago."""
+    """Carry out a step without looking, as a process that looked long ago does."""
     with suppress(OSError):
         step.execute(StepContext(files))
 

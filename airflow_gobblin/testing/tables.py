@@ -68,7 +68,7 @@ class ForeignAct(StrEnum):
     DELETE = "delete"
     """Deletes the rows whose id is 1."""
     COMPACT = "compact"
-    """Writes the rows of all files anew."""
+    """Rewrites the rows of all files."""
     EXPIRE = "expire"
     """Forgets all versions but the newest."""
     ROLL_BACK = "roll back"
@@ -79,7 +79,7 @@ class ForeignAct(StrEnum):
 
 
 HARMLESS = (ForeignAct.APPEND, ForeignAct.DELETE, ForeignAct.COMPACT, ForeignAct.EXPIRE)
-"""The acts that are merged with."""
+"""The acts that a commit merges with."""
 
 
 class TableBench(Protocol):
@@ -110,10 +110,10 @@ class TableBench(Protocol):
         """Write a data file as a Spark task does, under a name that is never made twice."""
 
     def rows(self) -> Iterable[Row]:
-        """Return the table's rows, as a reader outside gets them, with all columns."""
+        """Return the table's rows, as an outside reader gets them, with all columns."""
 
     def act(self, act: ForeignAct) -> None:
-        """Do to the table what somebody else does."""
+        """Do to the table what somebody else would."""
 
 
 @dataclass
@@ -235,7 +235,7 @@ class _Interrupted:
 
     @property
     def reached(self) -> bool:
-        """Whether there were so many calls."""
+        """Whether that many calls were made."""
         return len(self.calls) >= self._at
 
     def open(self, connections: Connections, files: Files) -> OpenTable:
@@ -410,7 +410,7 @@ class TableContract:
         assert_rows(chain, {**row(1), "more": None}, {**row(2), "more": "more"})
 
     def test_a_merge_equals_a_dict(self, new_chain: Callable[[], _Chain]) -> None:
-        """Of a key, the newest version stays; ties go by position; a late row that is older changes nothing."""
+        """The newest version of each key stays; position decides ties; a late row that is older changes nothing."""
         for seed in range(3):
             chain, chance, oracle = new_chain(), random.Random(seed), dict[int, Row]()
             if not chain.bench.merges:
@@ -522,7 +522,7 @@ class TableContract:
 
     @pytest.mark.parametrize("answer_lost", [False, True], ids=["error", "lost answer"])
     def test_after_an_error_at_any_call_it_is_abandoned(self, chain: _Chain, answer_lost: bool) -> None:
-        """Whatever the call did: the fence finds it done, or nothing ever comes."""
+        """Whatever the call did, the fence finds it done, or nothing ever comes."""
         expected = []
         for number, decided, interrupted in interruptions(chain, answer_lost):
             tried(decided.through(interrupted).carry_out)
@@ -723,7 +723,7 @@ class TableContract:
         assert_rows(chain, row(1), row(3))
 
     def test_a_take_over_moves_the_mark_of_the_heir_in_its_commit(self, chain: _Chain) -> None:
-        """A former owner that takes the table back does so by a new slot: its earlier decision never comes."""
+        """A former owner that takes the table back does so by a new slot: its earlier decision never takes hold."""
         first = chain.publish(row(1))
         pending = chain.decide(row(2))
         for new in (_Chain(chain.bench, OTHER), replace(chain, slots=chain.slots + 1)):

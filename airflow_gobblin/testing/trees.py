@@ -13,7 +13,7 @@ from airflow_gobblin.errors import ConfigurationError
 __all__ = ["TreeContract"]
 
 Write = Callable[[str, bytes], object]
-"""Writes a file below the tree's root, in place of another one too, with the folders that it is in."""
+"""Writes a file below the tree's root, with the folders that it is in; it may replace another one."""
 
 NAMES = [
     "a!",
@@ -42,7 +42,7 @@ class TreeContract:
 
     @pytest.fixture
     def write(self) -> Write:
-        """Return what writes a file below the tree's root, where nothing is yet."""
+        """Return a function that writes a file below the tree's root, which is empty at first."""
         raise NotImplementedError("override the fixture `write`")
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""The contract of works: a job of it publishes everything once, whatever happens to its attempts."""
+"""The contract of works: a work's job publishes everything once, whatever happens to its attempts."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Act = Callable[[OpenJob, RunPlan, Connections], None]
 
 class WorkContract:
     """The suite of works that publish files. Override the fixtures `make_job` and `grow`, `connections` if it needs any, and
-    `read` if two attempts may write the same thing in other bytes.
+    `read` if two attempts may write the same thing as different bytes.
     """
 
     @pytest.fixture
     def make_job(self) -> Callable[[str], Job]:
-        """Return a function that returns the job with a target root: always of the same work otherwise."""
+        """Return a function that returns the job with a target root, otherwise always with the same work."""
         raise NotImplementedError("override the fixture `make_job`")
 
     @pytest.fixture
     def grow(self) -> Callable[[], None]:
-        """Return a function that adds to what each of the job's datasets is made from, or changes it, each time it is called."""
+        """Return a function that, each time it is called, adds to or changes what each of the job's datasets is made from."""
         raise NotImplementedError("override the fixture `grow`")
 
     @pytest.fixture
@@ -160,7 +160,7 @@ def killed(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
 
 
 def two_attempts(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
-    """Two attempts run all units; of each unit another one is first."""
+    """Two attempts run all units; they take turns at being first."""
     attempts = [[*inprocess.run_units(opened, plan, connections)] for _ in range(2)]
     for number, results in enumerate(zip(*attempts, strict=True)):
         for token, result in results if number % 2 else reversed(results):

@@ -205,7 +205,7 @@ class Claims:
         """Release the claim on a folder.
 
         :param claim: the claim to release; `None` for whichever is valid.
-        :param generation: that of the dataset once it was dropped: earlier plans can't claim any more, and a newer claim stays.
+        :param generation: that of the dataset once it was dropped: earlier plans can no longer claim, and a newer claim stays.
         :raises ClaimError: the folder isn't claimed, or another dataset claimed it at this moment.
         """
         mine = claim or self.on(folder)
@@ -239,7 +239,7 @@ class Claims:
 def check_folder(folder: str, urn: str, holds: Holds) -> str:
     """Return a dataset's folder if it is valid.
 
-    :param holds: what the dataset's slots hold. A difference of files may be of the whole target root; `_gobblin` is left out.
+    :param holds: what the dataset's slots hold. A difference of files may cover the whole target root; `_gobblin` is left out.
     :raises ConfigurationError: it isn't below the target root, or is the target's own folder.
     """
     cause, parts = "", folder.split("/")

@@ -1,8 +1,8 @@
 """Manifests: a list of files for each done slot, for engines that read lists of files instead of folders.
 
 A manifest is derived from the journal: the run that finishes a slot writes it, and any run can write it again. It lists the files
-that the slot added and those it retired, so a dataset's files are the added ones of all its manifests without the retired ones.
-Each journal has a folder of its own, since a journal that replaces a lost one numbers its slots from 1 again.
+that the slot added and those it retired, so a dataset's files are those that all its manifests added, without those that they
+retired. Each journal has a folder of its own, since a journal that replaces a lost one numbers its slots from 1 again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _manifest(journal: Journal, history: History, slot: Slot) -> Json:
     if not slot.keeps_units:  # lists of files don't add up, and may be very long
         return {"dataset": decision.urn, "slot": decision.slot, "files": slot.files}
     gone: Iterable[UnitRef] = decision.replaces
-    if decision.action is Action.DROP:  # no file is live any more, even where files are left
+    if decision.action is Action.DROP:  # no file is live now, even where files are left
         gone = history.until(decision.slot - 1).state.live
     added: list[Json] = [
         {"path": f.path, "bytes": f.size, "rows": f.rows, "sha256": f.checksum}

@@ -62,9 +62,9 @@ ROOT = OWN_FOLDER
 MARKS = "marks/"
 """The prefix of the records in an ingestion's staging folder that identify its target: see `homes.py`."""
 KEPT = 10_000
-"""How many results, with their files, are kept in memory to be read only once: some MB."""
+"""How many results, with their files, are kept in memory so as to be read only once: some MB."""
 _FILES_TOGETHER = 2_000
-"""From how many files on no more results are in memory to be looked at."""
+"""The number of files from which on no more results are held in memory to be looked at."""
 T = TypeVar("T")
 
 
@@ -74,7 +74,7 @@ def ingestion_folder(ingestion: str, journal_id: str) -> str:
 
 
 def check_no_link(files: Files, folder: str, urn: str) -> None:
-    """Make sure that a dataset's folder, and the target's own folder, are not links to elsewhere, nor on another disk.
+    """Make sure that neither a dataset's folder nor the target's own folder is a link to elsewhere, or on another disk.
 
     :raises ConfigurationError: one of them is: files would be published elsewhere, perhaps into another dataset's folder, or
         couldn't be, once they are decided.
@@ -196,7 +196,7 @@ class Staging:
             pass
 
     def run(self, run: str) -> RunPlan | None:
-        """Return the plan of a run; `None` if it was swept. With the newest plan of each dataset, where the run goes on."""
+        """Return the plan of a run, with the newest plan of each dataset where the run goes on; `None` if it was swept."""
         key = f"r/{run}/run"
         data = self._store.get(key)
         if data is None:
@@ -207,7 +207,7 @@ class Staging:
         )
 
     def put_again(self, run: str, before: DatasetRef, ref: DatasetRef) -> None:
-        """Write the plan that takes the place of one, unless another one took it meanwhile; of two at once, one counts."""
+        """Write the plan that replaces another, unless that was replaced meanwhile; of two at once, one counts."""
         prefix = f"r/{run}/again/{dataset_key(ref.urn)}/"
         names = sorted(self._store.list(prefix))
         newest = self._again(names[-1]) if names else before
@@ -215,23 +215,23 @@ class Staging:
             put_or_read(self._store, f"{prefix}{len(names) + 1:06d}", wire.dumps(PlannedAgain(ref)))
 
     def plans_again(self, run: str, urn: str) -> int:
-        """Return how many plans took the place of a dataset's first one."""
+        """Return how many plans have replaced a dataset's first one."""
         return len([*self._store.list(f"r/{run}/again/{dataset_key(urn)}/")])
 
     def _newest(self, run: str, pack: Pack) -> Pack:
-        """Return a pack with the plans that took the place of others."""
+        """Return a pack with the plans that replaced others."""
         prefix = f"r/{run}/again/"
         newest = {key.removeprefix(prefix).split("/")[0]: key for key in sorted(self._store.list(prefix))}
         again = {name: self._again(key) for name, key in newest.items()}
         return replace(pack, datasets=tuple(again.get(dataset_key(ref.urn)) or ref for ref in pack.datasets))
 
     def _again(self, key: str) -> DatasetRef | None:
-        """Return a plan that took another one's place; `None` if it was swept."""
+        """Return a plan that replaced another; `None` if it was swept."""
         data = self._store.get(key)
         return None if data is None else wire.loads(data, PlannedAgain, key).ref
 
     def finish_run(self, run: str, done: Iterable[str] = ()) -> None:
-        """Mark a run as reported to its end: its plan is needed no longer than its tokens.
+        """Mark a run as fully reported: its plan is needed no longer than its tokens.
 
         :param done: its tokens whose slots were done; only the first call counts.
         """
@@ -270,7 +270,7 @@ class Staging:
         return None
 
     def put_held(self, held: HeldDatasets) -> None:
-        """Write the datasets that are held, in place of those before."""
+        """Write the datasets that are held, replacing those before."""
         before = sorted(self._store.list("h/"))
         number = int(before[-1].removeprefix("h/")) + 1 if before else 0
         put_or_read(self._store, f"h/{number:012d}", wire.dumps(held))
@@ -296,7 +296,7 @@ class Staging:
         put_or_read(self._store, f"r/{run}/progress/{pack}.{attempt}.{number:06d}", wire.dumps(progress))
 
     def progress(self, run: str, pack: int) -> Progress | None:
-        """Return how far the drivers of a pack have come last."""
+        """Return the latest progress of a pack's drivers."""
         newest: dict[str, str] = {}
         for key in self._store.list(f"r/{run}/progress/{pack}."):
             driver = key.rpartition(".")[0]
@@ -387,7 +387,7 @@ class Staging:
 
         :param numbers: the number of each unit's result.
         :param snapshot: as in `results`.
-        :raises StepLostError: one is gone, as its token was swept.
+        :raises StepLostError: one is gone because its token was swept.
         """
         read = self._read_results(token, [*numbers.items()], snapshot)
         for unit in numbers:
@@ -410,7 +410,7 @@ class Staging:
         return (wire.loads(data, UnitResult, key) for key, data in found if data is not None)
 
     def _looked_at(self, results: Iterable[UnitResult]) -> Iterator[tuple[UnitResult, bool]]:
-        """Yield each result, and whether its files keep their identity, checking as many files at once as pays."""
+        """Yield each result, and whether its files keep their identity, checking as many files at once as is worthwhile."""
         for together in _of_some_files(results):
             files = ((result, file) for result in together for file in _one_of_each_segment(result) or (None,))
             looked = each(self.files, lambda of: (of[0], of[1] is None or self._is_there(of[1])), files)
@@ -423,7 +423,7 @@ class Staging:
         return {unit: results[-1] for unit, results in self.all_failed_results(token).items()}
 
     def cut_results(self, token: str) -> dict[str, UnitResult]:
-        """Return what can be published of each unit that failed, of the try that came furthest, if its files are intact."""
+        """Return what can be published of each unit that failed: from the try that came furthest, if its files are intact."""
         found: dict[str, UnitResult] = {}
         for unit, results in self.all_failed_results(token).items():
             cuts = (result.cut for result in sorted(results, key=lambda result: -result.rows_read))
@@ -433,7 +433,7 @@ class Staging:
         return found
 
     def all_failed_results(self, token: str) -> dict[str, list[UnitResult]]:
-        """Return the failed results of each unit that has some, by when they ended: attempts have no order of their own."""
+        """Return the failed results of each unit that has some, sorted by their end: attempts have no order of their own."""
         found: dict[str, list[UnitResult]] = {}
         for attempt in self.files.folders(self.token_folder(token)):
             for key, data in self._store.get_many([*self._store.list(f"s/{token}/{attempt}/failed/")]):
@@ -460,12 +460,12 @@ class Staging:
         try:
             return self.all_failed_results(token)
         except RecordError:
-            return {}  # all that they finished is made anew
+            return {}  # everything that they finished is made again
 
     def put_part(self, token: str, parts: int, number: int, result: UnitResult) -> None:
-        """Write the result of a part of a unit that succeeded, for the next driver, if the unit fails.
+        """Write the result of a unit's part that succeeded, for the next driver if the unit fails.
 
-        :param parts: the number of parts: of another number, none is the same.
+        :param parts: the number of parts; with another number, none is the same.
         """
         key = f"{_parts(token, result.unit, parts)}{number:06d}.{uuid.uuid4().hex}"
         put_or_read(self._store, key, wire.dumps(result))
@@ -473,7 +473,7 @@ class Staging:
     def part_results(self, begun: Iterable[BegunUnit], parts: int) -> dict[int, list[UnitResult]]:
         """Return the results of parts by their numbers.
 
-        :param begun: the units that they are of.
+        :param begun: the units that they belong to.
         :param parts: the number of parts of each.
         """
         found: dict[int, list[UnitResult]] = {}
@@ -486,7 +486,7 @@ class Staging:
         return found
 
     def units_begun(self, token: str) -> frozenset[str]:
-        """Return the units of a plan of which parts are done."""
+        """Return the units of a plan that have parts that are done."""
         return frozenset(self.files.folders(f"{self.token_folder(token)}/parts"))
 
     def put_unwritten(self, token: str, failure: Failure, at: datetime) -> None:
@@ -506,7 +506,7 @@ class Staging:
         return all(self._is_there(file) for file in _one_of_each_segment(result))
 
     def visible(self, result: UnitResult) -> bool:
-        """Return whether this process sees the files of a result: the last one shows it. Publishing checks each."""
+        """Return whether this process sees the files of a result, as the last one shows; publishing checks each."""
         return all(map(self._is_there, result.files[-1:]))
 
     def _is_there(self, file: StagedFile) -> bool:
@@ -552,7 +552,7 @@ class Staging:
     def remove_token(self, token: str) -> None:
         """Remove a token's folder, and then its plan: a token with a plan can be swept again.
 
-        Uploads that its results name are aborted first: in a mirror the name of one doesn't show whose it is.
+        Uploads that its results name are aborted first: in a mirror, an upload's name doesn't show whose it is.
         """
         for file in self._uploads_of_a_mirror(token):
             if file.upload is not None:
@@ -561,7 +561,7 @@ class Staging:
         self._store.delete(f"p/{token}")
 
     def _uploads_of_a_mirror(self, token: str) -> Iterator[StagedFile]:
-        """Yield the staged files of a mirror's plan; none of rows, whose uploads are found by the token in their names."""
+        """Yield the staged files of a mirror's plan; none for rows, whose uploads are found by the token in their names."""
         if self.files.uploads is None:
             return
         with suppress(RecordError):  # a plan that can't be read names no upload
@@ -582,7 +582,7 @@ class Staging:
         self.files.remove_tree(f"{self.folder}/r/{run}")
 
     def check_shared(self) -> None:
-        """Make sure, where a planned record isn't found, that this host sees the target that the run was planned for.
+        """When a planned record isn't found, make sure that this host sees the target that the run was planned for.
 
         :raises TargetError: the target has no mark here.
         """
@@ -610,7 +610,7 @@ class Staging:
         return wire.loads(data, Work, key)  # type: ignore[type-abstract]
 
     def plans(self) -> Iterator[tuple[str, Plan | GobblinError | None]]:
-        """Yield every token with its plan, or the error of reading it; `None` if it was swept and a late attempt wrote on."""
+        """Yield every token with its plan, or the error of reading it; `None` if it was swept and a late attempt kept writing."""
         for token in self.tokens():
             try:
                 yield token, self.plan(token)
@@ -621,11 +621,11 @@ class Staging:
 class PlanResults:
     """The valid results of a plan, read on demand: first those of all units, and then again those to publish.
 
-    They are kept while they are few. Of the others only the numbers are kept, by which the same ones are read again. If the plan
-    wants one snapshot, all are of the snapshot with the most results.
+    They are kept while they are few; of the others only the numbers are kept, to read the same ones again. If the plan wants one
+    snapshot, all are from the snapshot with the most results.
 
     :param checked: as in `Staging.results`.
-    :param cut: whether a unit that failed has what it read before as its result.
+    :param cut: whether the result of a unit that failed is what it read before.
     """
 
     def __init__(self, staging: Staging, plan: Plan, *, checked: bool, cut: bool = False) -> None:
@@ -712,7 +712,7 @@ def _snapshot_folder(snapshot: str) -> str:
 
 
 def _of_some_files(results: Iterable[UnitResult]) -> Iterator[list[UnitResult]]:
-    """Yield results in groups with a bounded number of files, few of which may have to be looked at: one of each segment."""
+    """Yield results in groups with a bounded number of files, few of which may need to be looked at: one of each segment."""
     together: list[UnitResult] = []
     count = 0
     for result in results:
@@ -726,5 +726,5 @@ def _of_some_files(results: Iterable[UnitResult]) -> Iterator[list[UnitResult]]:
 
 
 def _one_of_each_segment(result: UnitResult) -> tuple[StagedFile, ...]:
-    """Return the files of a result; of those that lie in one staged object, the last one."""
+    """Return the files of a result; only the last of those that lie in one staged object."""
     return (*{file.path if file.segment is None else file.segment.path: file for file in result.files}.values(),)

@@ -1,7 +1,7 @@
-"""Archives: their members, read one after another within limits, and refused as soon as one of them is not to be trusted.
+"""Archives: their members are read one after another, within limits, and refused as soon as one of them can't be trusted.
 
-Archives come from anybody. So a member is a plain file or folder below the archive's own, links and devices are refused and not
-skipped, and nothing of an archive counts before it was read to its end.
+Archives may come from anybody. So a member must be a plain file or folder below the archive's own, links and devices are refused
+and not skipped, and nothing of an archive counts before it has been read to its end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXTENSIONS = (*_CODECS, ZIP)
 _BLOCK = 1 << 20
 _TAR_BLOCK = 512
 _MOST_HEADER = 1 << 20
-"""The maximum size of what describes a member of a tar, in bytes: a long name, or extended attributes."""
+"""The maximum size of a tar member's description, in bytes: a long name, or extended attributes."""
 _MOST_NAME = 255
 _MOST_PATH = 1000
 _KINDS = {
@@ -97,7 +97,7 @@ Content = Iterator[bytes]
 
 
 def folder_of(path: str) -> str | None:
-    """Return the path of the folder that an archive becomes; `None` if a file isn't one by its name."""
+    """Return the path of the folder that an archive becomes; `None` if a file isn't an archive by its name."""
     found = next((path.removesuffix(ext) for ext in EXTENSIONS if path.endswith(ext)), "")
     return found if found and not found.endswith("/") else None
 
@@ -105,8 +105,8 @@ def folder_of(path: str) -> str | None:
 def read_members(path: str, blocks: Iterator[bytes], size: int, limits: Unpack) -> Iterator[tuple[Member, Content]]:
     """Yield the members of an archive, in its order, each with its content, up to its end.
 
-    :param path: by which its form is known.
-    :param size: of the archive.
+    :param path: its path, which shows its form.
+    :param size: the size of the archive.
     :raises ValueError: it is malformed, ends too early, or is above a limit; or any other exception of the modules that read it.
     """
     if path.endswith(ZIP):
@@ -116,7 +116,7 @@ def read_members(path: str, blocks: Iterator[bytes], size: int, limits: Unpack) 
 
 
 def list_zip(file: BinaryIO, size: int, limits: Unpack) -> Iterator[Member]:
-    """Yield the members of a zip by its directory alone. Raises as `read_members`."""
+    """Yield the members of a zip from its directory alone. Raises as `read_members`."""
     _check_directory(file, limits)
     with zipfile.ZipFile(file) as opened:
         for member, _ in _zip_members(opened, size, limits):
@@ -125,7 +125,7 @@ def list_zip(file: BinaryIO, size: int, limits: Unpack) -> Iterator[Member]:
 
 @dataclass
 class _Names:
-    """The names of an archive's members, each of which is plain and there once."""
+    """The names of an archive's members, each of which is plain and occurs once."""
 
     limits: Unpack
     known: dict[str, tuple[str, bool]] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class _Names:
     def plain(self, name: str, *, folder: bool) -> str | None:
         """Return a member's name without the dots that it may begin with; `None` for the archive's own folder.
 
-        :raises ValueError: it is none that a member may have.
+        :raises ValueError: a member may not have this name.
         """
         path = name.rstrip("/") if folder else name
         while path.startswith("./"):
@@ -183,7 +183,7 @@ class _Names:
 
 
 class _Forward:
-    """The stream of a tar as a file that goes forward only, and reads no more at once than a header may have."""
+    """The stream of a tar as a forward-only file that reads no more at once than a header may have."""
 
     def __init__(self, blocks: Iterator[bytes], size: int, limits: Unpack) -> None:
         self._reader = BlocksReader(blocks)
@@ -201,7 +201,7 @@ class _Forward:
             pass
 
     def read(self, size: int) -> bytes:
-        """Read for the parser: a header, or what is like one."""
+        """Read for the parser: a header, or something like one."""
         if size > _MOST_HEADER:
             raise ValueError(f"the description of a member has {size:,} bytes")
         found = b""
@@ -219,7 +219,7 @@ class _Forward:
             yield some
 
     def check_end(self) -> None:
-        """Make sure that the archive ended by its mark, and that nothing but zeros is behind it."""
+        """Make sure that the archive ended with its mark, and that nothing but zeros follows it."""
         if self.last != bytes(_TAR_BLOCK):
             raise ValueError(f"it ends without a mark, or has a bad header before byte {self.tell():,}")
         while some := self._some(_BLOCK):
@@ -298,7 +298,7 @@ def _check_local(file: IO[bytes], info: zipfile.ZipInfo) -> None:
         raise ValueError(f"it ends before {shown(info.filename)!r}")
     _, _, flags, method, _, _, checksum, packed, size, _, _ = _LOCAL.unpack(head)
     pairs = [(method, info.compress_type), (flags & 0x1, info.flag_bits & 0x1)]
-    if not flags & 0x8:  # otherwise they are behind the content
+    if not flags & 0x8:  # otherwise they follow the content
         pairs += [(checksum, info.CRC), (packed, info.compress_size), (size, info.file_size)]
     if any(one != other for one, other in pairs if one != 0xFFFFFFFF):
         raise ValueError(
@@ -317,7 +317,7 @@ def _zip_content(opened: zipfile.ZipFile, member: Member, info: zipfile.ZipInfo)
 
 
 def _check_directory(file: IO[bytes], limits: Unpack) -> None:
-    """Make sure that a zip's directory has as many members as its end gives, and no more than it may, before it is in memory."""
+    """Make sure, before a zip's directory is in memory, that it has as many members as its end gives, and no more than it may."""
     length = file.seek(0, os.SEEK_END)
     start = max(0, length - _END.size - _MOST_COMMENT)
     file.seek(start)

@@ -1,7 +1,7 @@
-"""Converters: what becomes of a file's bytes, and of its extension, on the way to the target.
+"""Converters change a file's bytes, and its extension, on the way to the target.
 
 A mirror's converters are a chain: each one converts the files that have its extension, as the one before it left them, and leaves
-the others as they are. So the name that a file has in the target follows from its name in the source alone.
+the others as they are. So a file's name in the target follows from its name in the source alone.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 _AT_ONCE = 8 << 10
-"""So many bytes of gzip are decompressed at once, since they may become a thousand times as many."""
+"""How many bytes of gzip are decompressed at once: they may become a thousand times as many."""
 _GZIP = 16 + zlib.MAX_WBITS
-"""The window bits for gzip alone; zlib writes no time into it, so that a content always becomes the same bytes."""
+"""The window bits for gzip alone; zlib writes no time into it, so that the same content always becomes the same bytes."""
 
 
 @runtime_checkable
@@ -42,7 +42,7 @@ class FileConverter(Protocol):
     def convert(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the converted bytes of a file, block by block, as its bytes come.
 
-        Any exception fails the file set: it describes what is wrong with the bytes, and the file is named for it.
+        Any exception fails the file set. It describes what is wrong with the bytes; the file's name is added to it.
         """
 
 
@@ -52,15 +52,15 @@ class ConnectedConverter(Protocol):
 
     @property
     def takes(self) -> str:
-        """As that of a `FileConverter`."""
+        """As in `FileConverter`."""
 
     @property
     def gives(self) -> str:
-        """As that of a `FileConverter`."""
+        """As in `FileConverter`."""
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The connections that have them; Spark is given these."""
+        """The connections that have the secrets; Spark is given these."""
 
     def connected(self, connections: Connections) -> FileConverter:
         """Return the converter, with its secrets. If it has a `close`, that is called at the end.
@@ -76,17 +76,17 @@ AnyConverter = FileConverter | ConnectedConverter
 class CompanionConverter(FileConverter, Protocol):
     """A converter, with its secrets, that needs a second file beside each one, such as its signature.
 
-    The `ConnectedConverter` that it comes from has `companions`, the extensions of second files: one of them comes behind the
-    whole name of the first. Second files aren't converted.
+    The `ConnectedConverter` that it comes from has `companions`, the extensions of second files, one of which follows the whole
+    name of the first. Second files aren't converted.
     """
 
     def beside(self, companion: bytes) -> FileConverter:
-        """Return the converter of one file, by the content of its second one."""
+        """Return the converter of one file, given the content of its second one."""
 
 
 def companions_of(converter: AnyConverter) -> tuple[str, ...]:
     """Return the extensions of the second files that a converter needs; none if it needs none."""
-    found: tuple[str, ...] = getattr(converter, "companions", ())  # to ask for the protocol takes as long as all else
+    found: tuple[str, ...] = getattr(converter, "companions", ())  # checking the protocol takes as long as all else
     return found
 
 
@@ -108,11 +108,11 @@ class Chain:
     converters: tuple[AnyConverter, ...] = ()
 
     def applied(self, path: str) -> tuple[tuple[AnyConverter, str], ...]:
-        """Return those that convert a file, by its path in the source, each with the path that the file has by then."""
+        """Return those that convert a file, given its path in the source, each with the path that the file has by then."""
         return tuple((converter, before) for converter, before, _ in self._steps(path))
 
     def target(self, path: str) -> str:
-        """Return the path in the target of a file, by that in the source."""
+        """Return the path of a file in the target, given its path in the source."""
         return ([path] + [after for _, _, after in self._steps(path)])[-1]
 
     def _steps(self, path: str) -> Iterator[tuple[AnyConverter, str, str]]:
@@ -123,7 +123,7 @@ class Chain:
                 path = found
 
     def sources(self, path: str) -> set[str]:
-        """Return the paths of the files that would become one with this path in the target."""
+        """Return the paths of the files that would have this path in the target."""
         found = {path}
         for converter in reversed(self.converters):
             found = {before for after in found for before in _before(converter, after)}
@@ -164,8 +164,8 @@ class _Decompressor:
 @record("gunzip")
 @dataclass(frozen=True)
 class Gunzip(_Decompressor):
-    """Decompresses `*.gz`, of one or several members, to a content of at most `most_bytes`, and of at most `most_ratio` times the
-    size of the source's file, if it is above 10 MiB.
+    """Decompresses `*.gz`, of one or several members, to content of at most `most_bytes` and, if it is above 10 MiB, at most
+    `most_ratio` times the size of the source's file.
     """
 
     takes, codec = ".gz", "gzip"
@@ -264,7 +264,7 @@ def _check_level(converter: object, level: int, most: int) -> None:
 
 
 UNCHANGING = (Gunzip, Bunzip2, Unzstd, Gzip, Bzip2, Zstd)
-"""The converters that always make the same of the same bytes."""
+"""The converters that always turn the same bytes into the same result."""
 
 
 class _Compressor(Protocol):
@@ -300,7 +300,7 @@ def _decompressed_by_arrow(blocks: Iterator[bytes], codec: str) -> Iterator[byte
 
 
 def _gunzipped(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the contents of a gzip file's members. Arrow isn't asked: it takes zlib's streams for members, too."""
+    """Yield the contents of a gzip file's members. Arrow isn't used, since it takes zlib's streams for members, too."""
     member = None
     for block in blocks:
         for start in range(0, len(block), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""The way of what is converted and unpacked: its entries as the target will have them, and its bytes from an origin."""
+"""Files that are converted or unpacked on the way: their entries as the target will have them, and their bytes from an origin."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from airflow_gobblin.connections import Connections
 
 IN_MEMORY = 100_000
-"""How many entries are sorted in memory; of more, the rest is in temporary files."""
+"""How many entries are sorted in memory; if there are more, they are in temporary files."""
 _MOST_COMPANION = 32 << 10
 """The maximum size of a file's companion, in bytes: a pipe holds it."""
 
 
 @dataclass(frozen=True)
 class Naming:
-    """The names that files of the source have in the target: by converters, and by the archives that they are then."""
+    """The names that files of the source have in the target, once they are converted and the archives among them unpacked."""
 
     chain: Chain
     unpacks: bool
@@ -109,7 +109,7 @@ class Converted:
     left_alone: set[str] = field(default_factory=set)
 
     def entries(self, listed: Iterable[Entry], includes: Callable[[Entry], bool]) -> Iterator[Entry]:
-        """Yield entries, ordered anew. Each name may be there several times.
+        """Yield entries, ordered anew. A name may occur several times.
 
         :raises SourceError: an archive can't be read, or is refused.
         """
@@ -202,7 +202,7 @@ def unpacking(root: str, path: str) -> Iterator[None]:
 
 
 def in_order(entries: Iterator[Entry]) -> Iterator[Entry]:
-    """Yield entries in the order of `key_of`, in bounded memory. All are read before the first comes."""
+    """Yield entries in the order of `key_of`, in bounded memory. All are read before the first is yielded."""
     with ExitStack() as files:
         runs: list[Iterable[Entry]] = []
         while some := sorted(islice(entries, IN_MEMORY), key=key_of):
@@ -260,10 +260,10 @@ def without_doubles(
 
 @runtime_checkable
 class Closeable(Protocol):
-    """Something that holds what is to be let go of."""
+    """Something that holds resources to be released."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release them."""
 
 
 class ConvertingOrigin:
@@ -292,7 +292,7 @@ class ConvertingOrigin:
         return self._origin.blocks(entry) if entry.made_from is None else self.read(entry.made_from)
 
     def read(self, source: SourceFile) -> Iterator[bytes]:
-        """Yield the converted bytes of a file. It is read to its end, and looked at again then."""
+        """Yield the converted bytes of a file. It is read to its end, and then looked at again."""
         read = self._origin.blocks(source.entry)
         blocks: Iterator[bytes] = map(bytes, read)  # as converters expect them
         try:
@@ -326,7 +326,7 @@ class ConvertingOrigin:
     ) -> tuple[StagedFile, ...]:
         """Stage members of an archive, which is read once, to its end.
 
-        :return: them in the order of the files.
+        :return: the staged members, in the order of the files.
         :raises SourceChangedError: its members aren't those that were planned.
         """
         wanted = {file.entry.made_from.member: file.entry for file in files if file.entry.made_from is not None}
@@ -346,7 +346,7 @@ class ConvertingOrigin:
         return tuple(staged[member] for member in wanted)
 
     def _converter(self, converter: AnyConverter, path: str) -> FileConverter:
-        """Return a converter as it converts one file.
+        """Return the converter of one file.
 
         :param path: the path that the file has by then.
         :raises ValueError: it needs a companion, which isn't there.

@@ -1,7 +1,7 @@
-"""GnuPG as a process: each has a home of its own, which only this user can look into, and which goes with the object.
+"""GnuPG as a process: each converter has a home of its own, which only this user can look into, and which goes with the object.
 
-Keys reach it through a pipe, and so does the passphrase: neither is in a command line, in the environment or in a file outside of
-that home. Its status decides, and only after its end: until then everything that it wrote is merely staged.
+Keys and the passphrase reach it through pipes: neither is on a command line, in the environment or in a file outside that home.
+Its status decides, and only after its end; until then, everything that it wrote is merely staged.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 _MEMORY = "/dev/shm"
-"""Where homes are, if it is there: private keys touch no disk, and the names of sockets are short enough."""
+"""Where homes are, if it exists: private keys touch no disk, and the names of sockets are short enough."""
 _AGENT = "s2k-count 65536\n"
-"""Has a home in memory keep its keys by a short derivation from the passphrase. The usual one is made to last, for keys at rest:
-it takes seconds for a home, and tenths of a second for a file."""
+"""Lets a home in memory protect its keys by a short derivation from the passphrase. The usual one is long by design, for keys at
+rest: it takes seconds for a home, and tenths of a second for a file."""
 _OPTIONS = (
     "--no-options",
     "--batch",
@@ -143,7 +143,7 @@ def _environment() -> dict[str, str]:
 
 @dataclass
 class _Status:
-    """The status that GnuPG reports of a message, by keyword.
+    """The status that GnuPG reports for a message, by keyword.
 
     :param signers: the fingerprints of the keys of good signatures, and of their primary keys.
     """
@@ -199,7 +199,7 @@ class Gpg:
 
     @classmethod
     def of(cls, converter: KeyedConverter, connections: Connections) -> Gpg:
-        """Return that of a record.
+        """Return the converter of a record.
 
         :raises ConfigurationError: there is no such connection, or it has no keys.
         """
@@ -210,18 +210,18 @@ class Gpg:
         return cls(converter.takes, converter.gives, connection.password, _Home(keys, converter.keys))
 
     def decrypting(self, signed_by: Sequence[str]) -> Gpg:
-        """Let it decrypt messages, and make sure that one of some keys signed each, if any are given."""
+        """Let it decrypt messages and, if any keys are given, make sure that one of them signed each message."""
         self._arguments = ("--decrypt",) if signed_by else ("--skip-verify", "--decrypt")
         self._needed, self._signed_by = ("DECRYPTION_OKAY",), frozenset(signed_by)
         return self
 
     def checking(self, signed_by: Sequence[str]) -> Gpg:
-        """Let it take the content out of messages that one of some keys signed, or check their signatures `beside` files."""
+        """Let it take the content out of messages that one of these keys signed, or check their signatures `beside` files."""
         self._arguments, self._signed_by = ("--decrypt",), frozenset(signed_by)
         return self
 
     def encrypting(self, to: Sequence[str], sign_by: str) -> Gpg:
-        """Let it encrypt files to some keys, and sign them by another one, if it is given."""
+        """Let it encrypt files to some keys, and sign them with another one, if it is given."""
         recipients = tuple(f"--recipient={one}" for one in to)
         signer = (f"--local-user={sign_by}", "--sign") if sign_by else ()
         self._arguments = (*recipients, *signer, "--encrypt")
@@ -241,7 +241,7 @@ class Gpg:
         self._judge(code, status)
 
     def beside(self, signature: bytes) -> FileConverter:
-        """Return what checks a detached signature, and lets its file through."""
+        """Return a converter that checks a detached signature, and lets its file through."""
         return _Detached(self, signature)
 
     def checked(self, blocks: Iterator[bytes], signature: bytes) -> Iterator[bytes]:
@@ -304,7 +304,7 @@ class _Detached:
 class _Running:
     """A process of GnuPG whose status is read by a thread.
 
-    :param blocks: what it is fed with, by another thread; `None`: `feed` does.
+    :param blocks: the blocks that another thread feeds it; `None`: `feed` does.
     :param given: descriptors for it to read from, which are closed here.
     """
 

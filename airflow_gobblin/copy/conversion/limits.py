@@ -8,16 +8,16 @@ from typing import Protocol, runtime_checkable
 from airflow_gobblin.errors import ConfigurationError
 
 MOST_BYTES = 100 << 30
-"""The maximum size of a content, in bytes, unless another one is given."""
+"""The maximum size of a file's content, in bytes, unless another one is given."""
 MOST_RATIO = 200
-"""How many times the size of its file a content may have, unless another number is given."""
+"""How many times the size of a file its content may have, unless another number is given."""
 _SMALL = 10 << 20
-"""Up to this size, in bytes, a content is no bomb, however small its file is."""
+"""Up to this size, in bytes, content is no bomb, however small its file is."""
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A converter, or what unpacks archives, whose results are within limits."""
+    """A converter, or an unpacker of archives, whose results are within limits."""
 
     @property
     def most_bytes(self) -> int:

@@ -1,7 +1,7 @@
-"""Converters of OpenPGP: files are decrypted, encrypted, or their signatures are checked, by GnuPG.
+"""Converters for OpenPGP, which decrypt files, encrypt them or check their signatures by GnuPG.
 
-Keys and passphrase come from an Airflow connection: the passphrase is its password, and its extra `keys` has armored keys, public
-and private ones, one after another.
+Keys and passphrase come from an Airflow connection: the passphrase is its password, and its extra `keys` has armored public and
+private keys, one after another.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _FINGERPRINT = re.compile("[0-9A-F]{40}|[0-9A-F]{64}")
 @record("openpgp_decrypt")
 @dataclass(frozen=True)
 class Decrypt:
-    """Decrypts messages of OpenPGP.
+    """Decrypts OpenPGP messages.
 
-    :param keys: the connection with the private key; with the public ones of signers, if signatures are asked for.
-    :param signed_by: the fingerprints of keys, one of which has to have signed the message; none: signatures are not looked at.
+    :param keys: the connection with the private key, and with the public ones of signers if signatures are asked for.
+    :param signed_by: the fingerprints of keys, one of which must have signed the message; none: signatures are not looked at.
     :param takes: the extension.
     :param most_bytes: the maximum size of a message's content, since messages are compressed.
     :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
@@ -60,10 +60,10 @@ class Decrypt:
 @record("openpgp_check_signature")
 @dataclass(frozen=True)
 class CheckSignature:
-    """Takes the content out of signed messages of OpenPGP that aren't encrypted.
+    """Takes the content out of OpenPGP messages that are signed but not encrypted.
 
     :param keys: the connection with the public keys of the signers.
-    :param signed_by: their fingerprints, one of which has to have signed the message.
+    :param signed_by: the fingerprints of these keys, one of which must have signed the message.
     :param takes: the extension.
     :param most_bytes: the maximum size of a message's content, since messages are compressed.
     :param most_ratio: how many times the size of the source's file its content may have, if it is above 10 MiB.
@@ -95,13 +95,12 @@ class CheckSignature:
 @record("openpgp_check_detached_signature")
 @dataclass(frozen=True)
 class CheckDetachedSignature:
-    """Checks the signatures of files that are in files of their own beside them, and leaves both as they are.
+    """Checks signatures that are in files of their own beside the files that they sign, and leaves both as they are.
 
     :param keys: the connection with the public keys of the signers.
-    :param signed_by: their fingerprints, one of which has to have signed the file.
+    :param signed_by: the fingerprints of these keys, one of which must have signed the file.
     :param takes: the extension of the files that need a signature; empty: all but signatures.
-    :param companions: the extensions of signatures, the first of which that is there counts; they come behind the file's whole
-        name.
+    :param companions: the extensions of signatures, which follow the file's whole name; the first one that is there counts.
     """
 
     keys: str
@@ -142,7 +141,7 @@ class CheckDetachedSignature:
 class Encrypt:
     """Encrypts all files but those that have its extension.
 
-    :param keys: the connection with the public keys of the recipients; with the private key of the signer, if it is to sign.
+    :param keys: the connection with the public keys of the recipients, and with the private key of the signer if it is to sign.
     :param to: the fingerprints of the recipients' keys.
     :param sign_by: the fingerprint of the key to sign with; empty: the messages are not signed.
     :param gives: the extension.
@@ -172,12 +171,12 @@ class Encrypt:
 
 
 def gives_other_bytes(converters: Iterable[object]) -> bool:
-    """Return whether a file gets other bytes each time that it is converted, so that contents show nothing."""
+    """Return whether a file gets different bytes each time it is converted, so that comparing contents shows nothing."""
     return any(isinstance(one, Encrypt) for one in converters)
 
 
 def _take_fingerprints(converter: object, name: str, *, needed: bool = False) -> None:
-    """Take the fingerprints of an option as GnuPG writes them.
+    """Convert the fingerprints of an option to the form in which GnuPG writes them.
 
     :raises ConfigurationError: there are none, though they are needed, or one is malformed.
     """

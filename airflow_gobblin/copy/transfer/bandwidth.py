@@ -1,4 +1,4 @@
-"""A limit on the bytes a second that the tasks of a run read."""
+"""A limit on the bytes per second that the tasks of a run read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Pace:
         self._until = time.monotonic()
 
     def wait(self, count: int) -> None:
-        """Wait for as long as so many bytes take."""
+        """Wait for as long as this many bytes take."""
         with self._lock:
             now = time.monotonic()
             self._until = max(now, self._until) + count / self._bytes_a_second
@@ -33,7 +33,7 @@ class Pace:
 class PacedOrigin:
     """The files of another origin, read at a pace. An `Origin`.
 
-    Their bytes go through this process, in blocks, whatever the origin could do without it; holes are filled.
+    Their bytes go through this process, in blocks, even if the origin could do without it; holes are filled.
     """
 
     def __init__(self, origin: Origin, pace: Pace) -> None:

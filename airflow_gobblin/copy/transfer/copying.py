@@ -1,4 +1,4 @@
-"""The copy of a bundle: its files are staged, in a folder of this try's own, and made durable once for all of them.
+"""The copy of a bundle: its files are staged in a folder of this try's own, and made durable all at once.
 
 Nothing is looked at twice: the origin makes sure that each file is as it was planned when its last byte is read, and the
 destination gives it the attributes to keep before it is durable. So its identity is final when the slot is decided.
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 
 Staged = tuple[tuple[StagedFile, ...], SourceError | None]
-"""The files that a try staged, and the first error of one that it could not, if it went on after that."""
+"""The files that a try staged, and the first error of one that it couldn't stage, if it went on after that."""
 _WHOLE = "whole"
 _MOST_ERRORS = 10
-"""After as many files that can't be copied the others of a bundle aren't tried: its source may be gone."""
+"""After this many files that can't be copied, the others of a bundle aren't tried: its source may be gone."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class StagedFolder:
         """Return the folder for a new try.
 
         A new folder of the target may be placed by one rename of a folder that one run of a driver wrote. Of all tries of a unit
-        in that run only the first one, which makes a file to record that, ever opens it: once the unit's result is of this try,
+        in that run, only the first one ever opens it, and makes a file to record that. So once the unit's result is that try's,
         nobody writes the unit's files there any more, however late.
         """
         folder = posixpath.join(attempt.folder, attempt.id)
@@ -102,10 +102,10 @@ def copy_bundle(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) ->
     """Copy the files of a unit into staging, under their own paths: in `<attempt's folder>/<attempt>/<unit>-<random>/`, or in the
     folder of all units, `<attempt's folder>/<attempt>/whole/`.
 
-    Where staged files are uploads, each is one to its published name.
+    Where staged files are uploads, each is an upload to its published name.
 
-    :return: a SUCCESSFUL result, with the files in the bundle's order; or a FAILED one with the first error. If that is of the
-        source, it has the files that are whole all the same, for another try; otherwise they are removed.
+    :return: a SUCCESSFUL result, with the files in the bundle's order; or a FAILED one with the first error. If the error is the
+        source's, the result still has the files that are whole, for another try; otherwise they are removed.
     :raises BaseException: only if it is no `Exception` and shows no secret.
     """
     return unit_result(work, unit, plan, attempt, partial(_staged, work, unit, plan, attempt))

@@ -22,9 +22,9 @@ _SAFE = frozenset(
         0x01021994,  # tmpfs
     )
 )
-"""File systems that write everything with `syncfs`, and report by it what couldn't be written.
+"""File systems that write everything on `syncfs`, and report by it what couldn't be written.
 
-Others, such as FUSE's and mounted ones, may keep some of it in a server. Overlay reports nothing: the error is known to the file
+Others, such as FUSE's and mounted ones, may keep some of it on a server. Overlay reports nothing: the error is known to the file
 system of its upper layer, and `syncfs` asks the overlay's.
 """
 _REPORTING = (5, 8)
@@ -33,13 +33,13 @@ _AT_ONCE = 16
 _LARGE = 16 << 20
 """The size from which a file isn't kept in memory once it is on the disk."""
 _BEGIN = 2
-"""`SYNC_FILE_RANGE_WRITE`: to begin writing what is changed and isn't being written, without waiting for its end."""
+"""`SYNC_FILE_RANGE_WRITE`: begin to write what is changed and isn't being written yet, without waiting for the end."""
 
 
 class FolderSync:
     """The durability of files made in an open folder.
 
-    It is created before the first of them, since the kernel reports the errors since the folder was opened.
+    It is created before the first of them, because the kernel reports the errors since the folder was opened.
 
     :param folder: a descriptor of the folder, which stays open.
     """
@@ -61,7 +61,7 @@ class FolderSync:
 def begin_to_write(file: int, at: int, length: int) -> None:
     """Let the disk begin to write a part of a file, if the system can, so that there is little left to do when it is synced.
 
-    It neither waits for the disk nor takes an error of it away from those who sync.
+    It neither waits for the disk nor hides its errors from those who sync.
     """
     begin = _sync_file_range()
     if begin is not None:
@@ -96,7 +96,7 @@ def _libc() -> ctypes.CDLL:
 
 @cache
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return the C library's `sync_file_range`, which Python has no function for; `None` if it has none."""
+    """Return the C library's `sync_file_range`, which Python has no function for; `None` if the library has none."""
     found = getattr(_libc(), "sync_file_range", None)
     if found is not None:
         found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)

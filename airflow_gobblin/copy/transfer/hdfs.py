@@ -1,4 +1,4 @@
-"""Copies into an HDFS, with the attributes that it can keep; of large files in parts, which the namenode joins."""
+"""Copies into HDFS, with the attributes that it can keep. Large files are copied in parts, which the namenode joins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_gobblin.storage.files.hdfs import HdfsFiles, all_attributes, give_a
 
 
 class HdfsDestination(FilesDestination):
-    """Staged files in an HDFS. A `Destination`.
+    """Staged files in HDFS. A `Destination`.
 
     :param files: the files below the target's root.
     :param folder: the folder of the unit's staged files.
@@ -56,7 +56,7 @@ class HdfsDestination(FilesDestination):
 
 
 def _new_file(files: HdfsFiles, path: str, entry: Entry, kept: KeptAttributes) -> StagedOutput:
-    """Open a new staged file, with what has to be kept from its first byte on."""
+    """Open a new staged file, with what must be kept from its first byte on."""
     asked = kept.keep.of(entry.attributes)
     of_blocks = {"replication": asked.replication, "blocksize": asked.block_size}
     given = {name: str(value) for name, value in of_blocks.items() if value is not None}
@@ -82,7 +82,7 @@ def stage_part(files: HdfsFiles, path: str, entry: Entry, kept: KeptAttributes, 
 class Concatenation:
     """The parts of a file, joined by the namenode: no byte moves. `Copies` of one file.
 
-    Each part is renamed into the folder of this try first, which one try can do only: so the joined parts are nobody else's.
+    Each part is first renamed into the folder of this try, which only one try can do, so the joined parts are nobody else's.
 
     :param folder: the folder of this try, in which the whole is staged.
     :param parts: in order.

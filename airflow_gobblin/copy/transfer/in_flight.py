@@ -1,4 +1,4 @@
-"""Several files of a bundle, or parts of a file, in flight at once: of small ones, waiting for a store would take longest."""
+"""Several files of a bundle, or parts of a file, in flight at once: with small ones, waiting for a store would take longest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_HELD = 64 << 20
 
 
 def in_flight(stage: Callable[[Entry], T], entries: Iterable[Entry], most: int) -> Iterator[T]:
-    """Stage files, and yield what comes of each, in order. After an error no more is begun; it is raised once all threads ended.
+    """Stage files, and yield what comes of each, in order. After an error no more are begun; it is raised once all threads end.
 
     :param most: the number of files at once.
     """

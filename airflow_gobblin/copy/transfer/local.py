@@ -1,6 +1,6 @@
-"""Copies onto a disk: of a file on a disk by the kernel, of any other one block by block.
+"""Copies onto a disk: the kernel copies files that are on a disk, and any others are copied block by block.
 
-The kernel copies without the bytes passing through this process, and where a file system can share blocks or copy in its server,
+The kernel copies without the bytes passing through this process, and where a file system can share blocks or copy on its server,
 `copy_file_range` does that. No path is followed: each folder of the staged files is opened from the one above it, so that a link
 among them leads nowhere.
 """
@@ -27,14 +27,14 @@ from airflow_gobblin.storage.files.base import contained
 from airflow_gobblin.storage.files.local import LocalFiles
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
-"""To open a pipe that has taken the place of a file doesn't wait for its writer."""
+"""Opening a pipe that has taken the place of a file doesn't wait for its writer."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _AT_ONCE = 32 << 20
-"""The bytes that the kernel copies before the disk begins to write them: it is then as busy as the copying."""
+"""The bytes that the kernel copies before the disk begins to write them, so that the disk is as busy as the copying."""
 NOT_BY_KERNEL = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF)
 _FEW = 2
-"""So many files are synced one by one: all else that is being written to the same disk needn't be waited for."""
+"""Up to this many files are synced one by one, without waiting for all else that is being written to the same disk."""
 _SECTOR = 512
 _LONGEST_PATH = 4096
 """Linux's `PATH_MAX`, with the byte that ends a path."""
@@ -184,7 +184,7 @@ class DiskOrigin:
         return found
 
     def _parts(self, entry: Entry, source: int, path: str, found: os.stat_result) -> Iterator[tuple[int, int]]:
-        """Return start and end of the parts of a file that aren't holes."""
+        """Return the starts and ends of the parts of a file that aren't holes."""
         if found.st_blocks * _SECTOR < entry.size:
             with reading(self._tree.root, path):
                 return iter([*_written_parts(source, entry.size)])
@@ -193,7 +193,7 @@ class DiskOrigin:
     def _copy_part(self, path: str, source: int, file: int, start: int, end: int, checksum: Checksum) -> int:
         """Copy a part of a file to the same place in another.
 
-        :return: its end, or the end of the source if that comes before.
+        :return: its end, or the end of the source if that comes first.
         """
         at = start
         while at < end and self._by_kernel and not checksum.wanted:

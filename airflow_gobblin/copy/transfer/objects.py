@@ -1,7 +1,7 @@
 """Files of an object store on their way: each in as few requests as it takes, many of them at once.
 
-Every answer has the ETag of the object that it is a part of: if all are the planned one, the file is as it was planned, and it
-needs no second look.
+Every answer has the ETag of the object that it is a part of. If all are the planned one, the file is as it was planned, and needs
+no second look.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from airflow_gobblin.storage.files.base import StagedOutput, contained
 from airflow_gobblin.storage.files.objects import ObjectFiles
 
 PART = 4 << 20
-"""The size of a part that is asked for at once: memory for larger ones is new each time, which takes longer than to read them."""
+"""The size of a part that is asked for at once: memory for larger ones is new each time, which takes longer than reading them."""
 _AHEAD = 7
 """The number of parts of a file that are asked for ahead."""
 _STREAMED = 64 << 20
-"""The least size of a part that is written to a disk block by block, while others are."""
+"""The least size of a part that is written to a disk block by block, while others are being written."""
 _STREAMS = 3
-"""The most such parts of a file: threads that write into one file wait for each other."""
+"""The maximum number of these parts of a file: threads that write into one file wait for each other."""
 IN_FLIGHT = 32
 
 
@@ -107,7 +107,7 @@ class ObjectOrigin:
         begin_to_write(file, start, at - start)
 
     def _streamed(self, entry: Entry, start: int, end: int) -> Iterator[Block]:
-        """Yield a part of a file block by block, and what doesn't arrive that way in parts that are asked for one by one."""
+        """Yield a part of a file block by block, and the rest, if it doesn't arrive that way, in parts requested one by one."""
         at = start
         with suppress(Exception):
             blocks, etag = self.tree.stream_part(self.path(entry), start, end)

@@ -1,13 +1,13 @@
 """Large files in parts: each part is copied by a Spark task of its own, and one task joins them in staging.
 
-In S3 the parts are those of one upload, which the driver begins. A part that is sent once more, however late, has the bytes of
-the planned file and so the ETag that it had. On a disk each try writes a part to a sparse file of its own, at the place that it
-has in the whole; one writer copies all of them, and the file system may share their blocks. In HDFS each try writes a part to a
-file of its own, too; the namenode joins those that one try renamed into its own folder first. After each part, and after joining
-them, the source is looked at.
+In S3, the parts are those of one upload, which the driver begins. A part that is sent again, however late, has the bytes of the
+planned file, and so the same ETag. On a disk, each try writes a part to a sparse file of its own, at the place that it has in the
+whole; one writer copies all of them, and the file system may share their blocks. In HDFS, each try also writes a part to a file
+of its own; the namenode joins those that one try renamed into its own folder first. After each part, and after joining them, the
+source is looked at.
 
 If some parts fail, the others stay where they are, durable, and the next driver that runs the unit of the same plan copies only
-those that are missing. Nothing is taken over by that: parts are the same whichever driver made them, an upload is completed by a
+those that are missing. This takes nothing over: parts are the same whichever driver made them, an upload is completed by a
 decision that names all its parts, and files of parts are joined into a new one. So it does no harm if the earlier driver is
 still at work.
 """
@@ -57,7 +57,7 @@ _AT_ONCE = 4
 
 
 def parts(work: CopyWork, unit: WorkUnit) -> int:
-    """Return in how many parts a unit is copied; 1: as a whole, or not at all, since a finished copy is taken."""
+    """Return how many parts a unit is copied in; 1: as a whole, or not at all, since a finished copy is taken."""
     if work.split_above is None or work.takes_checksums or unit.finished:
         return 1
     source, target = remote_location(work.source), remote_location(work.workspace)
@@ -74,7 +74,7 @@ def parts(work: CopyWork, unit: WorkUnit) -> int:
 
 
 def _concatenates(target: ObjectLocation | ServerLocation) -> bool:
-    """Return whether a target can join parts: an HDFS gets their names with commas between them."""
+    """Return whether a target can join parts: HDFS gets their names with commas between them."""
     return target.scheme in HDFS_SCHEMES and "," not in target.path
 
 
@@ -91,10 +91,10 @@ def open_parts(work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt) -> 
 def finished_parts(
     work: CopyWork, unit: WorkUnit, plan: Plan, attempt: Attempt, results: Mapping[int, Sequence[UnitResult]]
 ) -> tuple[str, Mapping[int, UnitResult]]:
-    """Return the parts that are still as they were made; in S3, of the upload that has the most of them.
+    """Return the parts that are still as they were made; in S3, those of the upload that has the most.
 
     :param results: those of earlier drivers, by the numbers of the parts.
-    :return: that upload's id, elsewhere nothing; and the result of each part.
+    :return: that upload's id (elsewhere nothing), and the result of each part.
     """
     starts = _starts(work, _entry(unit))
     known = [(number, result) for number, some in results.items() if number < len(starts) for result in some]
@@ -119,7 +119,7 @@ def finished_parts(
 def _was_sent(result: UnitResult, start: int, sent: Mapping[int, str]) -> bool:
     """Return whether an upload has the parts of a result.
 
-    :param sent: the ETags of those that it has, by their numbers.
+    :param sent: the ETags of the parts that it has, by their numbers.
     """
     upload = result.files[0].upload
     assert upload is not None
@@ -272,7 +272,7 @@ class _Parts:
     """The parts of a file on a disk. An `Origin` of this file.
 
     :param root: the target's root.
-    :param starts: where they begin, in them as in the file.
+    :param starts: where they begin, in their own files as in the whole.
     """
 
     parallel = 1

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class StoreCopies:
-    """Copies from a source in the store that the target is in, too: no byte moves through us.
+    """Copies from a source that is in the same store as the target: no byte moves through us.
 
     :param files: the files below the target's root.
     :param root: the root of the source, with its bucket.
@@ -38,7 +38,7 @@ class StoreCopies:
 
     @staticmethod
     def between(origin: Origin, files: Files, kept: KeptAttributes) -> StoreCopies | None:
-        """Return the copies within one store: both name the same connection. Otherwise `None`."""
+        """Return the copies within one store, if both sides name the same connection; otherwise `None`."""
         if not isinstance(origin, ObjectOrigin | TreeOrigin) or not isinstance(files, ObjectFiles):
             return None
         tree = origin.tree
@@ -47,7 +47,7 @@ class StoreCopies:
         return None
 
     def takes(self, entry: Entry) -> bool:
-        """Return whether the store can copy a file: as it is, and if it isn't empty."""
+        """Return whether the store can copy a file: one that is copied as it is, and isn't empty."""
         return entry.made_from is None and entry.size > 0
 
     def stage(self, entry: Entry, path: str, target: str) -> StagedFile | None:
@@ -72,7 +72,7 @@ class StoreCopies:
                 self._files.unlink(path)
             return None
         try:
-            self._origin.expect(entry)  # there are stores that ignore the condition
+            self._origin.expect(entry)  # some stores ignore the condition
         except BaseException:
             with suppress(OSError):
                 if staged.upload is not None and self._files.uploads is not None:
@@ -84,7 +84,7 @@ class StoreCopies:
 
 
 class PartUploads:
-    """Copies of which several parts are read and sent at once.
+    """Copies that read and send several parts at once.
 
     :param files: the files below the target's root.
     """

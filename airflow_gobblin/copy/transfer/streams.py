@@ -1,6 +1,6 @@
 """Files on their way from an origin to a destination, and the two ports between them.
 
-An origin reads files of the source, and makes sure that they are still as they were planned, after the last byte too. A
+An origin reads files of the source, and makes sure that they are still as they were planned, even after the last byte. A
 destination stages them. Either may know a shorter way than block by block.
 """
 
@@ -38,7 +38,7 @@ _SMALL = 256 << 10
 class Checksum:
     """The SHA-256 of a file, computed while the next block is copied.
 
-    :param wanted: otherwise it is empty, and costs nothing.
+    :param wanted: whether it is wanted; otherwise it is empty, and costs nothing.
     """
 
     def __init__(self, wanted: bool) -> None:
@@ -83,7 +83,7 @@ class Checksum:
 class Origin(Protocol):
     """The source of a unit's files. Any number of threads may use it, each for a file of its own.
 
-    Each is as it was planned, or there is a `SourceChangedError`. Other errors are `GobblinError`, too, and name the file.
+    Each is as it was planned, or a `SourceChangedError` is raised. Other errors are `GobblinError`, too, and name the file.
     """
 
     @property
@@ -131,7 +131,7 @@ class Destination(Protocol):
         """
 
     def take(self, entry: Entry, finished: StagedFile) -> StagedFile | None:
-        """Take over a finished file, in place of a copy; `None` if it isn't there as it was. Threads may do so as in `stage`."""
+        """Take over a finished file instead of copying; `None` if it isn't there as it was. Threads may do so as in `stage`."""
 
     def finish(self) -> None:
         """Make everything durable, names included."""
@@ -247,7 +247,7 @@ def taken_over(files: Files, finished: StagedFile, path: str) -> StagedFile | No
     """Take over a finished file by a rename, which only one process can do.
 
     :param path: its new path, in a folder that nobody else writes to.
-    :return: it, under that path; `None` if it wasn't there as it was.
+    :return: the file, under that path; `None` if it wasn't there as it was.
     """
     taken = replace(finished, path=path)
     try:
@@ -282,7 +282,7 @@ SMALL = 64 << 10
 
 
 class FilesDestination:
-    """Staged files behind the port of all kinds of storage. A `Destination`, which keeps no attributes of itself.
+    """Staged files behind the port of all kinds of storage. A `Destination`, which keeps no attributes by itself.
 
     Where staged files are uploads, each takes three requests; small ones are staged in a single object, and put by their steps.
 
@@ -290,7 +290,7 @@ class FilesDestination:
     :param folder: the folder of the unit's staged files.
     :param target: the file set's folder.
     :param replacing: the paths of files that are to replace others, which takes an upload.
-    :param copies: shorter ways, of which each file goes the first that takes it.
+    :param copies: shorter ways; each file goes the first one that takes it.
     :param checksums: whether staged files have a checksum.
     :param shared: whether the staged files of other units are in the folder, too.
     """
@@ -426,7 +426,7 @@ class FilesDestination:
 def check_no_link(entry: Entry, root: str) -> None:
     """Make sure that an entry is a file.
 
-    :raises ConfigurationError: it is a link, and there are none in this storage.
+    :raises ConfigurationError: it is a link, and this storage has none.
     """
     if entry.kind is not EntryKind.FILE:
         raise ConfigurationError(

@@ -23,7 +23,7 @@ def open_tree(
 
     :param connections: access to secrets, if the location names a connection.
     :param links: the treatment of symbolic links.
-    :param keep: what is kept of files: its entries have attributes that take calls of their own only then.
+    :param keep: what is kept of files: entries have attributes that take calls of their own only if these are kept.
     :raises ConfigurationError: the location is invalid, or there is no such connection.
     """
     place = remote_location(location)

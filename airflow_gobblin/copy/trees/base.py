@@ -1,7 +1,7 @@
 """The port of trees: places that files are read from or compared with.
 
-A walk is lazy and in the order of S3's keys on both, so that two of them can be compared side by side, however many files there
-are. Only the names of the folders on the way are in memory, and those of a few folders ahead. No walk shows `OWN_FOLDER`.
+A walk is lazy, and in every tree in the order of S3's keys, so that two walks can be compared side by side, however many files
+there are. Only the names of the folders on the way, and of a few folders ahead, are in memory. No walk shows `OWN_FOLDER`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trees in an HDFS, by WebHDFS."""
+"""Trees in HDFS, through WebHDFS."""
 
 from __future__ import annotations
 

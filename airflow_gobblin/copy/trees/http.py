@@ -1,7 +1,7 @@
-"""Trees on a server of HTTP: folders are its index pages, and files what these link to.
+"""Trees on an HTTP server: folders are its index pages, and files are what these link to.
 
-A server decides what it reports about a file: it has to report its size, and by its ETag or the time of its last change a copy
-notices that it changed. Without an index, a manifest names the files.
+A server decides what it reports about a file. It must report the size; by the ETag or the time of the last change, a copy notices
+that the file changed. Without an index, a manifest names the files.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _PLAIN = "identity"
 
 
 class HttpTree:
-    """A folder of a server of HTTP. A `Tree`.
+    """A folder of an HTTP server. A `Tree`.
 
-    :param session: with the server, and its credentials.
+    :param session: a session with the server, with its credentials.
     """
 
     def __init__(self, location: ServerLocation, session: requests.Session) -> None:
@@ -82,7 +82,7 @@ class HttpTree:
     def _listing(self, folder: str) -> Sequence[Entry]:
         """Return what an index page links to.
 
-        :raises OSError: it isn't one, or a file that it links to isn't there.
+        :raises OSError: it isn't an index page, or a file that it links to isn't there.
         """
         with self._asked("GET", folder, folder=True) as answer:
             if "html" not in answer.headers.get("Content-Type", ""):
@@ -146,7 +146,7 @@ class HttpTree:
         if not length:
             return b""
         with self._asked("GET", path, Range=f"bytes={start}-{start + length - 1}") as answer:
-            skipped = 0 if answer.status_code == 206 else start  # it may send all of it
+            skipped = 0 if answer.status_code == 206 else start  # the server may send all of it
             while skipped > 0 and (block := answer.raw.read(min(skipped, _BLOCK))):
                 skipped -= len(block)
             found: bytes = answer.raw.read(length)
@@ -154,7 +154,7 @@ class HttpTree:
 
 
 def _linked(page: str, text: str) -> list[str]:
-    """Return the names that an index page links to right below itself, each once, with a slash after those of folders."""
+    """Return the names directly below itself that an index page links to, each once, with a slash after those of folders."""
     parser = _Links()
     parser.feed(text)
     parser.close()

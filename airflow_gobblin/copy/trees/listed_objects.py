@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class ListedObjects:
     """A prefix of a bucket. A `Tree`.
 
-    :param filesystem: its fsspec file system, without listing cache.
+    :param filesystem: its fsspec file system, without a listing cache.
     """
 
     def __init__(self, filesystem: Any, location: ObjectLocation) -> None:

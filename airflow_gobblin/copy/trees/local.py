@@ -26,10 +26,10 @@ V = TypeVar("V")
 _AT_A_TIME = 256
 """The number of files looked at by one thread before the next results are wanted."""
 _AHEAD = 4
-"""The number of folders, and of such groups of files, that are read ahead in a folder."""
+"""The number of folders, and of groups of that many files, that are read ahead in a folder."""
 _THREADS = 16
 _SLOW = 1e-4
-"""A call that takes this many seconds is worth a thread: on a local disk it takes a hundredth, on a mounted one several of it."""
+"""A call that takes this many seconds is worth a thread: a local disk takes a hundredth of it, a mounted one several times it."""
 _CALLS_TO_JUDGE = 16
 _SLASH = b"/"
 _OWN = (OWN_FOLDER.encode(), OWN_FOLDER.encode() + _SLASH)
@@ -39,7 +39,7 @@ class LocalTree:
     """A folder on a local or mounted file system. A `Tree`.
 
     :param links: the treatment of symbolic links. The root itself may be one.
-    :param keep: what is kept: attributes that take calls of their own are looked at only then.
+    :param keep: what is kept: attributes that take calls of their own are looked at only if they are kept.
     """
 
     def __init__(self, root: str | Path, links: Links = Links.SKIP, keep: Keep = KEEPS_NOTHING) -> None:
@@ -90,7 +90,7 @@ class LocalTree:
     def _children(
         self, folder: _Folder, names: Sequence[bytes], enter: Callable[[str], bool], reader: _Reader
     ) -> Iterator[tuple[Entry, tuple[_Folder, _Names] | None]]:
-        """Yield the entries of a folder in order, those to go into with their names, which may be still on their way."""
+        """Yield the entries of a folder in order, each folder to enter with the names in it, which may still be on their way."""
         inner = (folder.child(name) for name in names if name.endswith(_SLASH))
         listings = _ahead(inner, lambda f: reader.later(self._names, f) if enter(f.path) else None, reader)
         groups = (names[start : start + _AT_A_TIME] for start in range(0, len(names), _AT_A_TIME))
@@ -117,7 +117,7 @@ class LocalTree:
         return found.is_dir(follow_symlinks=False)
 
     def _followed(self, at: bytes) -> bytes | None:
-        """Return where a link leads to; `None` if that is nothing, or outside of the root."""
+        """Return where a link leads; `None` if nothing is there, or it is outside the root."""
         real = os.path.realpath(at)
         return real if _is_below(real, self._real_root) and os.path.exists(real) else None
 
@@ -223,7 +223,7 @@ class _Folder:
 
 
 class _Reader:
-    """The calls of a walk: made when their result is wanted, or ahead by threads as soon as they turn out to take long."""
+    """The calls of a walk, made when their result is wanted or, as soon as they turn out to be slow, ahead by threads."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -234,7 +234,7 @@ class _Reader:
         return 0 if self._pool is None else _AHEAD
 
     def later(self, function: Callable[[T], R], argument: T) -> Callable[[], R]:
-        """Return the result of a function that makes about one call for each of its results, when it is wanted."""
+        """Return a callable that gives the result of a function, which makes about one call for each of its results."""
         if self._pool is not None:
             return self._pool.submit(function, argument).result
         return partial(self._now, function, argument)

@@ -24,7 +24,7 @@ from airflow_gobblin.storage.servers import SECONDS_TO_ANSWER
 
 _THREADS = 16
 _AHEAD = 8
-"""The number of folders whose first page is asked for ahead."""
+"""The number of folders whose first page is requested ahead."""
 _BLOCK = 8 << 20
 _LAST_CHARACTER = "\U0010ffff"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class ObjectTree:
     """A prefix of a bucket of S3. A `Tree`.
 
-    :param filesystem: its `s3fs.S3FileSystem`, without listing cache.
+    :param filesystem: its `s3fs.S3FileSystem`, without a listing cache.
     """
 
     def __init__(self, filesystem: Any, location: ObjectLocation) -> None:
@@ -129,7 +129,7 @@ class ObjectTree:
             return self._by_s3fs(key, start, end)
 
     def stream_part(self, path: str, start: int, end: int) -> tuple[Iterator[bytes], str]:
-        """Return a part as `read_part` does, block by block as it arrives, which may raise any `Exception`."""
+        """Return a part like `read_part`, but block by block as it arrives. Any `Exception` may be raised."""
         return self._streams.part(self._key(path), start, end)
 
     def _by_s3fs(self, key: str, start: int, end: int) -> tuple[bytes, str]:
@@ -159,7 +159,7 @@ class _Page:
 
     :param keys: the store's descriptions of objects.
     :param folders: the prefixes that end with the delimiter.
-    :param token: by which the next page is asked for; empty after the last one.
+    :param token: the token to request the next page with; empty after the last one.
     """
 
     keys: Sequence[dict[str, Any]]
@@ -168,7 +168,7 @@ class _Page:
 
 
 class _Walk:
-    """A walk of a folder: by pages of keys, and where there are many keys, of several folders at once."""
+    """A walk of a folder by pages of keys; where there are many keys, it lists several folders at once."""
 
     def __init__(self, tree: ObjectTree, folder: str, enter: Callable[[str], bool]) -> None:
         self._tree = tree
@@ -198,14 +198,14 @@ class _Walk:
             page = following.result()
 
     def _after(self, page: _Page) -> dict[str, str]:
-        """Return how to ask for the page after one, leaping over the rest of a folder that isn't entered."""
+        """Return the arguments that request the page after one, skipping the rest of a folder that isn't entered."""
         closed = self._closed(page.keys[-1]["Key"][self._skip :]) if page.keys else None
         if closed is not None:
             return {"StartAfter": f"{self._tree._key(closed)}/{_LAST_CHARACTER}"}
         return {"ContinuationToken": page.token}
 
     def _by_folders(self, parts: _Page, pool: ThreadPoolExecutor) -> Iterator[Entry]:
-        """Yield the objects in a folder and below the folders in it, whose first pages are asked for ahead."""
+        """Yield the objects in a folder and below the folders in it, whose first pages are requested ahead."""
         inner = [*((found["Key"], found) for found in parts.keys), *((folder, None) for folder in parts.folders)]
         inner.sort(key=lambda part: sort_key(part[0]))
         begun: deque[tuple[str, dict[str, Any] | None, Future[_Page] | None]] = deque()

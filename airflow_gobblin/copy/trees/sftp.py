@@ -1,4 +1,4 @@
-"""Trees on a server of SFTP. Times are in seconds there: a file that changes within one, and not in size, looks the same."""
+"""Trees on an SFTP server. Times are in seconds there: a file that changes within one second, but not in size, looks the same."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _ERRORS = {
 
 
 class SftpTree:
-    """A folder of a server of SFTP. A `Tree`.
+    """A folder of an SFTP server. A `Tree`.
 
-    It connects when it is first asked for something, and closes its connection when nobody has it any more.
+    It connects when it is first asked for something, and closes its connection once nothing refers to it any more.
 
-    :param options: of `asyncssh.connect`.
+    :param options: the options of `asyncssh.connect`.
     :param links: the treatment of symbolic links, which aren't followed.
     """
 
@@ -132,13 +132,13 @@ async def _connected(options: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _close(loop: Any, connection: Any) -> None:
-    """Close a connection, without waiting for that: nobody knows which thread this is."""
+    """Close a connection without waiting for it to close, since this may be any thread."""
     with suppress(RuntimeError):  # there is no loop any more, and so no connection
         loop.call_soon_threadsafe(connection.close)
 
 
 class _RemoteFile(io.RawIOBase):
-    """A file of a server, open for reading; asyncssh has several requests for a block on their way."""
+    """A file of a server, open for reading; asyncssh has several requests for a block in flight."""
 
     def __init__(self, session: _Session, at: str) -> None:
         self._session = session
@@ -178,7 +178,7 @@ class _RemoteFile(io.RawIOBase):
 
 @contextmanager
 def _as_os_error(operation: str, path: str) -> Iterator[None]:
-    """Convert errors of asyncssh, whose own aren't `OSError`."""
+    """Convert asyncssh's own errors, which aren't `OSError`."""
     with as_os_error(operation, path):
         try:
             yield

@@ -76,7 +76,7 @@ class _Request:
 
 
 def fingerprint(history: History) -> str:
-    """Return a text that is the same while a dataset is as it was when an action was shown; a person's release changes it."""
+    """Return a text that stays the same while a dataset is as it was when an action was shown; a person's release changes it."""
     newest = history.slots[-1:] if history.pending is None else (history.pending,)
     notes = sum(len(slot.notes) for slot in newest)
     state = "quarantined" if history.state.quarantined else "free" if history.pending is None else "pending"
@@ -128,9 +128,9 @@ def _carried_out(request: _Request, action: _Action, ticket: Ticket, reason: str
 
 
 def _check_opens_no_table(history: History, action: str) -> None:
-    """Refuse what opens a table: that loads libraries which have no place in the API server.
+    """Refuse an action that opens a table: that loads libraries which have no place in the API server.
 
-    :raises ConfigurationError: the action does.
+    :raises ConfigurationError: it does.
     """
     if history.table is not None and action != "release":
         raise ConfigurationError(

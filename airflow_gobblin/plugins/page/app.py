@@ -100,7 +100,7 @@ app.mount("/static", StaticFiles(directory=str(files("airflow_gobblin.plugins.pa
 
 @app.get("/")
 def index(user: User, dag_id: Name = "", search: Text = "", start: Start = 0) -> Response:
-    """Show the ingestions that the user may look at; of a DAG with one ingestion, its datasets."""
+    """Show the ingestions that the user may look at; for a DAG with one ingestion, its datasets."""
     if dag_id:
         check("GET", dag_id, user)
     found = [*readable_of(of_dag(dag_id) if dag_id else known(), user)]
@@ -151,7 +151,7 @@ def _under_way(journal: Journal, where: Registered) -> tuple[UnderWay, ...]:
 
 
 def _held(journal: Journal, where: Registered) -> Mapping[str, str]:
-    """Return what waits for datasets that are held, by URN; nothing where the target can't be read."""
+    """Return what waits for held datasets, by URN; nothing where the target can't be read."""
     try:
         found = held(journal, target(where))
     except (GobblinError, OSError):
@@ -212,7 +212,7 @@ def _pipeline(where: Registered, user: BaseUser) -> Response:
 
 @app.get("/kept")
 async def kept(where: Readable, urn: Text) -> Response:
-    """Show which files are kept of a mirror's dataset, because they could not be put back."""
+    """Show which files are kept of a mirror's dataset because they could not be put back."""
     return await _look(where, lambda: _kept(where, urn))
 
 

@@ -40,7 +40,7 @@ def find(dag_id: str, ingestion: str) -> Registered | None:
 
 @cached(TTLCache(_MOST_OPEN, _OPEN_SECONDS), lock=Lock())
 def opened(where: Registered) -> Journal:
-    """Return the journal of an ingestion. Errors as of `registry.open_journal`."""
+    """Return the journal of an ingestion. Errors as for `registry.open_journal`."""
     return open_journal(where)
 
 
@@ -52,5 +52,5 @@ def names(where: Registered) -> dict[str, str]:
 
 @cached(TTLCache(_MOST_OPEN, _OPEN_SECONDS), lock=Lock())
 def target(where: Registered) -> Files:
-    """Return the files under an ingestion's target root. Errors as of `registry.open_target`."""
+    """Return the files under an ingestion's target root. Errors as for `registry.open_target`."""
     return open_target(where)

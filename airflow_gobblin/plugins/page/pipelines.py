@@ -75,7 +75,7 @@ def _stages(where: Registered) -> tuple[str, ...]:
 
 
 def _inputs(where: Registered, name: str) -> tuple[Input, ...]:
-    """Return what a stage in the same journal reads; nothing of an ingestion, or where its record can't be read."""
+    """Return what a stage in the same journal reads; nothing for an ingestion, or where its record can't be read."""
     try:
         known = inputs_on_record(opened(where).store, name)
     except GobblinError:

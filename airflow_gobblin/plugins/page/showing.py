@@ -143,12 +143,12 @@ class Pages:
 
     @property
     def before(self) -> int | None:
-        """The start of the previous page, if there is one."""
+        """The start of the previous page, if any."""
         return max(0, self.start - self.size) if self.start else None
 
     @property
     def after(self) -> int | None:
-        """The start of the next page, if there is one."""
+        """The start of the next page, if any."""
         return self.start + self.size if self.start + self.shown < self.total else None
 
 
@@ -192,7 +192,7 @@ def alike(items: Iterable[Any], name: str) -> tuple[tuple[Any, list[Any]], ...]:
 
 
 def remarks(notes: Iterable[Note], elsewhere: Iterable[str] = ()) -> tuple[Note, ...]:
-    """Return notes in which a text shown before isn't repeated.
+    """Return notes without repeating a text that was shown before.
 
     :param elsewhere: the texts that the page shows elsewhere.
     """
@@ -217,12 +217,12 @@ def to_dataset(where: Registered, one: DatasetView | str, **more: Any) -> str:
 
 
 def to_kept(where: Registered, urn: str) -> str:
-    """Return the address of the page of what is kept of a dataset."""
+    """Return the address of the page of a dataset's kept files."""
     return _address("kept", where, {"urn": urn})
 
 
 def to_pipeline(where: Registered) -> str:
-    """Return the address of the page of the pipeline that an ingestion or a stage is in."""
+    """Return the address of the page of an ingestion's or a stage's pipeline."""
     return _address("pipeline", where, {})
 
 

@@ -91,4 +91,4 @@ class RowCheck(Protocol):
 
 @runtime_checkable
 class RefusingConverter(Converter, RowCheck, Protocol):
-    """A converter that can't convert every row: it is asked first which rows are good, as a row check is, and gets only these."""
+    """A converter that can't convert every row: like a row check, it is first asked which rows are good, and gets only these."""

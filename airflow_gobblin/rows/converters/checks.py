@@ -1,9 +1,9 @@
 """Row checks: columns that must have a value, lie in a range, or match a pattern.
 
-Each has `on_bad`, the response to a bad row; and, if it drops them, `at_most`, the most bad rows in a unit, above which the
+Each has `on_bad`, the response to a bad row, and, if it drops bad rows, `at_most`, the most of them in a unit, above which the
 unit fails: an integer, or a fraction between 0 and 1 for a share of its rows.
 
-DAG files import this, so Arrow is loaded when rows are checked.
+DAG files import this module, so Arrow is loaded only when rows are checked.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _bound(value: int | float | str, column: pa.DataType) -> pa.Scalar:
 class Matches:
     """A check that a text matches the pattern (RE2) from its start to its end; null is good.
 
-    :raises ConfigurationError: the pattern is invalid; if only RE2 finds it so, at the dataset's planning.
+    :raises ConfigurationError: the pattern is invalid; if only RE2 finds it so, when the dataset is planned.
     """
 
     column: str
@@ -134,7 +134,7 @@ class Matches:
     def good(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return true for every good row.
 
-        :raises ConfigurationError: the column is missing, or is no text.
+        :raises ConfigurationError: the column is missing, or isn't text.
         """
         require((self.column,), batch.schema, self)
         if not batch.num_rows:

@@ -1,6 +1,6 @@
 """Converters of columns: rename, drop, add a constant.
 
-DAG files import this, so Arrow is loaded when columns are converted.
+DAG files import this module, so Arrow is loaded only when columns are converted.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
 
 FILES_PER_FOLDER = 10_000
-"""The most files of a folder that is published whole: one step must fit in memory, and in a record. Larger ones go file by
-file.
+"""The most files of a folder that is published whole: one step must fit in memory, and in a record. Larger ones are published
+file by file.
 """
 
 
@@ -53,19 +53,19 @@ class Writer(Protocol):
     """The files of one unit being written."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of the published schema."""
+        """Append a batch in the published schema."""
 
     def close(self) -> tuple[StagedFile, ...]:
         """Finish every file: whole, synced to disk, with its checksum. Without rows there is no file."""
 
     @property
     def properties(self) -> Mapping[str, Json]:
-        """After `close`: properties for the next run's plan, in addition to the reader's. A name that the reader leaves too fails
-        the unit.
+        """After `close`: properties for the next run's plan, in addition to the reader's. A name that the reader leaves, too,
+        fails the unit.
         """
 
     def abort(self) -> None:
-        """Close and remove the written files; harmless twice."""
+        """Close and remove the written files; safe to repeat."""
 
 
 @runtime_checkable
@@ -74,7 +74,7 @@ class Sink(Protocol):
 
     @property
     def target(self) -> str:
-        """The target root: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`, used as it is (Airflow doesn't
+        """The target root: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`, used as is (Airflow doesn't
         render it).
         """
 
@@ -82,13 +82,13 @@ class Sink(Protocol):
         """Return a dataset's folder, relative to the target root; never outside it (see `naming.dataset_key`)."""
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
-        """Return the schema to publish by.
+        """Return the schema to publish with.
 
         :raises SchemaConflictError: it doesn't fit the published one.
         """
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> Writer:
-        """Start the staged files of a unit, by `files.stage`.
+        """Start the staged files of a unit, with `files.stage`.
 
         :param staged: the stem of their paths, in a folder of this task attempt alone: `Layout.path` makes
             `<staged>-<index>.<suffix>` or `<staged>/<index>.<suffix>` of it.
@@ -109,14 +109,14 @@ class Sink(Protocol):
 class TableSink(Protocol):
     """A sink whose destination is a table: also a `Sink`, whose target is the workspace, and whose `publish` isn't called.
 
-    Its `schema` is only asked for a first schema: the columns as the format holds them. How those of a table may change is
-    decided by `rule_of` and `widens`. Its `open` gets the files of the table's location, as `staged` the folder of this unit's
-    data files alone, and as `published` the unit's id. Its writer is a `TableWriter`.
+    Its `schema` is called only for a first schema: the columns as the format holds them. How a table's columns may change is
+    decided by `rule_of` and `widens`. Its `open` gets the files of the table's location, the folder of this unit's data files
+    alone as `staged`, and the unit's id as `published`. Its writer is a `TableWriter`.
     """
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The connections that its tables take to be opened, or written to."""
+        """The connections needed to open its tables, or to write to them."""
 
     @property
     def merge(self) -> Merge | bool:
@@ -133,7 +133,7 @@ class TableSink(Protocol):
         """Return the partition that the table is created with."""
 
     def rule_of(self, dataset: Dataset) -> SchemaRule:
-        """Return what may change of the table's columns."""
+        """Return what may change in the table's columns."""
 
     def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
         """Return whether the format can change a column of a table so that it has a wider type, or takes nulls."""
@@ -149,7 +149,7 @@ class TableWriter(Writer, Protocol):
 
 @runtime_checkable
 class SizedSink(Protocol):
-    """A sink that aims at a size of its files."""
+    """A sink that aims at a certain file size."""
 
     @property
     def file_bytes(self) -> int:

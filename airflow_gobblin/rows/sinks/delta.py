@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 @record("delta_sink")
 @dataclass(frozen=True)
 class DeltaSink(SinkOfTables):
-    """A writer of Delta tables, one a dataset. A table is made where there is none; each slot is one commit to it.
+    """A writer of Delta tables, one per dataset. A table is made where there is none; each slot is one commit to it.
 
     :param location: the folder of the table: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`, in which
         `{dataset}` represents the dataset's key. An ingestion of several datasets needs it.
     :param workspace: where plans, claims and lists of staged files are, apart from the table: a location of the same kinds.
     :param partition: the columns that a new table is partitioned by.
-    :param merge: whether rows are merged: of each primary key the newest version stays. `True`: by the keys that the source
-        knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.
-    :param schema_rule: what may change of a table's columns: they can be added, and not be widened.
+    :param merge: whether rows are merged, so that only the newest version of each primary key stays. `True`: by the keys that the
+        source knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.
+    :param schema_rule: what may change in a table's columns: they can be added, but not widened.
     :param file_bytes: the file size to aim at.
     :param compression_level: of zstd, 1 (fast) to 22 (small).
     :param sort: the columns that the rows of each file are sorted by; such a file takes at most 64 MiB of rows, as in memory.
@@ -65,7 +65,7 @@ class DeltaSink(SinkOfTables):
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The one to the tables' object store, if it names one."""
+        """The connection to the tables' object store, if the location names one."""
         return DeltaLakeTable(named(self.location, "dataset")).connection_ids
 
     @property
@@ -76,7 +76,7 @@ class DeltaSink(SinkOfTables):
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
         """Return the columns as Delta holds them.
 
-        :raises SchemaConflictError: it can't hold one, or not be partitioned by it; or one that it is to be sorted by is missing.
+        :raises SchemaConflictError: it can't hold one, or be partitioned by it; or one that it is to be sorted by is missing.
         """
         from airflow_gobblin.tables.delta.table import check_partition
         from airflow_gobblin.tables.delta.types import delta_schema
@@ -96,7 +96,7 @@ class DeltaSink(SinkOfTables):
         return self._fields
 
     def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
-        """Return that it can't: deltalake writes to no table with the feature that widens types."""
+        """Return false: deltalake doesn't write to tables with the feature that widens types."""
         return False
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> TableWriter:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 @record("iceberg_sink")
 @dataclass(frozen=True)
 class IcebergSink(SinkOfTables):
-    """A writer of tables of an Iceberg catalog, one a dataset. A table is made where there is none; each slot is one snapshot.
+    """A writer of tables of an Iceberg catalog, one per dataset. A table is made where there is none; each slot is one snapshot.
 
-    :param catalog: an Airflow connection to the catalog: of type `iceberg` to a REST catalog, of type `postgres` or `sqlite` to
+    :param catalog: an Airflow connection to the catalog: of type `iceberg` for a REST catalog, of type `postgres` or `sqlite` for
         pyiceberg's SQL catalog there.
     :param table: the table of each dataset with its namespace, `raw.{dataset}`: `{dataset}` represents the dataset's key. An
         ingestion of several datasets needs it.
@@ -46,9 +46,9 @@ class IcebergSink(SinkOfTables):
     :param file_bytes: the file size to aim at.
     :param compression_level: of zstd, 1 (fast) to 22 (small).
     :param sort: the columns that the rows of each file are sorted by; such a file takes at most 64 MiB of rows, as in memory.
-    :param merge: whether rows are merged: of each primary key the newest version stays. `True`: by the keys that the source
-        knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.
-    :param schema_rule: what may change of a table's columns.
+    :param merge: whether rows are merged, so that only the newest version of each primary key stays. `True`: by the keys that the
+        source knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.
+    :param schema_rule: what may change in a table's columns.
     """
 
     catalog: str
@@ -78,7 +78,7 @@ class IcebergSink(SinkOfTables):
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The one to the catalog, and the one to the tables' object store, if there is one."""
+        """The connections to the catalog and, if there is one, to the tables' object store."""
         return (self.catalog,) if self._storage is None else (self.catalog, self._storage)
 
     @property
@@ -116,7 +116,7 @@ class IcebergSink(SinkOfTables):
         return parse_partition(self.partition)
 
     def widens(self, present: pa.Field, wanted: pa.Field) -> bool:
-        """Return that it can: each wider type of one kind is also wider by the format, and any column may take nulls."""
+        """Return true: each wider type of one kind is also wider in the format, and any column may take nulls."""
         return True
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> TableFiles:

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 @record("parquet_sink")
 @dataclass(frozen=True)
 class ParquetSink:
-    """A writer of Parquet below a target root, one folder a dataset.
+    """A writer of Parquet below a target root, one folder per dataset.
 
     :param target: the target root: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`.
     :param file_bytes: the file size to aim at; the only file of a unit may be smaller, and its last one half as large again.
     :param compression_level: of zstd, 1 (fast) to 22 (small).
-    :param layout: the layout of the files in the dataset's folder, as a `Layout` or its name. With `folder_per_unit`, the
-        files of a work unit appear at the same moment, also in a listing of the folder; every reader finds a flat layout's.
-    :param partition: the partition columns: a file holds rows of one value of each, and lies in a folder that is called after
+    :param layout: the layout of the files in the dataset's folder, as a `Layout` or its name. With `folder_per_unit`, the files
+        of a work unit appear at the same moment, even in a listing of the folder; every reader finds those of a flat layout.
+    :param partition: the partition columns: a file holds rows of one value of each, and lies in a folder that is named after
         them in Hive's style, `country=DE/day=2024-02-29/`. Files keep the columns. Only in a flat layout.
     """
 
@@ -84,7 +84,7 @@ class ParquetSink:
         return dataset_key(dataset.urn)
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:
-        """Return the schema to publish by.
+        """Return the schema to publish with.
 
         :raises SchemaConflictError: it doesn't fit the published one, or Parquet can't hold a column's type.
         """
@@ -122,7 +122,7 @@ class ParquetSink:
             )
 
     def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> Writer:
-        """Start the staged files of a unit: `<staged>-<index>.parquet`, for `<published>-<index>.parquet`; in folders by the
+        """Start the staged files of a unit: `<staged>-<index>.parquet`, for `<published>-<index>.parquet`; in folders with the
         other layout, or below those of their partitions.
         """
         if not self.partition:
@@ -157,8 +157,8 @@ class ParquetSink:
         )
 
     def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[CommitStep]:
-        """Yield one step a staged file, to `<plan.folder>/<token>-<unit>-<index>.parquet`, below the folder of its partition; or
-        one for a unit's folder.
+        """Yield one step per staged file, to `<plan.folder>/<token>-<unit>-<index>.parquet`, below the folder of its partition;
+        or one for a unit's folder.
 
         :raises StepLostError: a staged file is gone, or no longer matches its result.
         """

@@ -22,10 +22,10 @@ ROW_GROUP_BYTES = 16 * MIB
 DICTIONARY_BYTES = 256 << 10
 """The size of a dictionary; a column of more distinct values is written plainly, in half the time and smaller than by default."""
 FIRST_ROWS, SAMPLE_ROWS = 1 << 16, 1 << 13
-"""The number of rows at a file's begin by which its columns' encodings are chosen, and about how many of them are looked at."""
+"""The number of rows at a file's start by which its columns' encodings are chosen, and about how many of these are looked at."""
 _INT64_DIGITS = 18
 DEAD_LETTER_BYTES = 128 * MIB
-"""The size of a file of dead letters to aim at."""
+"""The size to aim at for a file of dead letters."""
 
 
 def fits_parquet(field: pa.Field) -> bool:
@@ -88,7 +88,7 @@ class ParquetFiles:
         self._staged: list[StagedFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of the published schema."""
+        """Append a batch in the published schema."""
         for piece in _pieces(batch, self._group_bytes):
             if self._gathered_bytes + piece.nbytes > self._group_bytes:
                 self._write_row_group()
@@ -123,7 +123,7 @@ class ParquetFiles:
         return {}
 
     def abort(self) -> None:
-        """Close and remove the written files; harmless twice. Files that can't be removed stay, and don't count."""
+        """Close and remove the written files; safe to repeat. Files that can't be removed stay, and don't count."""
         self._gathered.clear()
         if self._current is not None:
             self._current.discard()
@@ -136,7 +136,7 @@ class ParquetFiles:
     def _write_row_group(self, *, last: bool = False) -> None:
         """Write what is gathered.
 
-        :param last: whether it is the rest of the unit: it goes into the last file, and isn't a small one of its own.
+        :param last: whether it is the rest of the unit, which goes into the last file instead of a small one of its own.
         """
         if not self._gathered:
             return
@@ -190,10 +190,10 @@ def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
 
 
 def _encodings(rows: pa.Table, paths: Sequence[str]) -> dict[str, str]:
-    """Return the columns that are better written without a dictionary, by some of a file's first rows, with their encodings.
+    """Return the columns that, by some of a file's first rows, are better written without a dictionary, with their encodings.
 
     Values that hardly repeat gain nothing from one: integers, dates, times and short decimals take less room and less time
-    as differences from the value before, and texts with their lengths apart.
+    as differences from the value before, and so do texts with their lengths stored apart.
     """
     first = rows.slice(0, FIRST_ROWS)
     step = max(1, first.num_rows // SAMPLE_ROWS)
@@ -208,7 +208,7 @@ def _encodings(rows: pa.Table, paths: Sequence[str]) -> dict[str, str]:
 
 
 def _without_dictionary(kind: pa.DataType) -> str:
-    """Return the encoding of a type's values that hardly repeat; empty if that is no other than a dictionary's."""
+    """Return the encoding for values of a type that hardly repeat; empty if that remains a dictionary."""
     if pa.types.is_floating(kind):
         return "" if pa.types.is_float16(kind) else "PLAIN"
     if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
@@ -221,8 +221,8 @@ def _without_dictionary(kind: pa.DataType) -> str:
 def _hardly_repeats(sample: pa.ChunkedArray, share: float) -> bool:
     """Return whether fewer than two rows have the same value, on average.
 
-    :param share: the share of the rows that the sample is. If each value has two rows, then that is the share of the sample's
-        rows whose twin is in it, too.
+    :param share: the sample's share of the rows. If each value has two rows, that is also the share of the sample's rows whose
+        twin is in the sample, too.
     """
     return bool(pc.count_distinct(sample).as_py() > (1 - share / 2) * (len(sample) - sample.null_count))
 

@@ -1,7 +1,7 @@
 """The writer of a unit's rows into files that each hold one partition.
 
-Memory depends neither on the unit's size nor on the number of its partitions: of all that is gathered, the most is written first,
-and only a few files are open at once. A unit whose rows are sorted by partition has the fewest files.
+Memory depends neither on the unit's size nor on the number of its partitions: of all that is gathered, the largest part is
+written first, and only a few files are open at once. A unit whose rows are sorted by partition has the fewest files.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PartitionedFiles:
         self._gathered: dict[str, int] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of the published schema."""
+        """Append a batch in the published schema."""
         for values, rows in split(batch, self._values(batch)):
             key = self._key(values)
             if key not in self._of:
@@ -85,13 +85,13 @@ class PartitionedFiles:
         return {}
 
     def abort(self) -> None:
-        """Close and remove the written files; harmless twice."""
+        """Close and remove the written files; safe to repeat."""
         for files in self._of.values():
             files.abort()
         self._gathered.clear()
 
     def _note(self, key: str) -> None:
-        """Note which files are open, and finish the one that was written longest ago where they are too many."""
+        """Note which files are open, and finish the one that was written longest ago if there are too many."""
         self._open.pop(key, None)
         if self._of[key].is_open:
             self._open[key] = None

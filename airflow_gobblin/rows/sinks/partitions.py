@@ -1,4 +1,4 @@
-"""Partition folders in Hive's style, `country=DE/`, for values of every kind, also those that are no name of a folder.
+"""Partition folders in Hive's style, `country=DE/`, for values of every kind, even those that can't name a folder.
 
 Files keep their partition columns, so a name needn't carry its value: it distinguishes values, and a value that fits can be
 read from it by everybody who reads Hive's style (Spark, Arrow, DuckDB, Trino).

@@ -25,12 +25,12 @@ class PostgresSink(SinkOfTables):
     """A writer of tables in a PostgreSQL database.
 
     :param conn_id: an Airflow connection to the database.
-    :param table: the table of each dataset, with its schema before it, which exists; `{dataset}` represents the dataset's key.
+    :param table: the table of each dataset, preceded by its schema, which exists; `{dataset}` represents the dataset's key.
     :param workspace: where rows are staged: an absolute path, a `file://` URL or `s3://[connection@]bucket/prefix`.
-    :param merge: whether rows are merged: of each primary key the newest version stays. `True`: by the keys that the source
-        knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.
-    :param schema_rule: what may change of a table's columns.
-    :param file_bytes: the size of staged files to aim at.
+    :param merge: whether rows are merged, so that only the newest version of each primary key stays. `True`: by the keys that the
+        source knows; or the columns to merge by. It is for datasets that are loaded by snapshot-append.
+    :param schema_rule: what may change in a table's columns.
+    :param file_bytes: the size to aim at for staged files.
     """
 
     conn_id: str
@@ -52,7 +52,7 @@ class PostgresSink(SinkOfTables):
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The one to the database."""
+        """The connection to the database."""
         return (self.conn_id,)
 
     @property
@@ -68,7 +68,7 @@ class PostgresSink(SinkOfTables):
         return PostgresTable(self.conn_id, namespace or DEFAULT_SCHEMA, name)
 
     def partition_of(self, dataset: Dataset) -> tuple[PartitionField, ...]:
-        """Return none: a table is partitioned by who creates it."""
+        """Return none: a table is partitioned by whoever creates it."""
         return ()
 
     def widens(self, present: pa.Field, wanted: pa.Field) -> bool:

@@ -39,8 +39,8 @@ class TableFiles:
     :param partition: the table's; each file holds one partition.
     :param file_bytes: the file size to aim at.
     :param compression_level: of zstd.
-    :param sort: columns that the rows of each file are sorted by, and whether ascending. They are sorted in memory, so a file
-        takes at most `SORTED_BYTES` of them.
+    :param sort: columns that the rows of each file are sorted by, and whether ascending. Rows are sorted in memory, so a
+        file takes at most `SORTED_BYTES` of them.
     :param check: raises an error for rows with a value that the table can't hold, since after the decision there is no way
         back. It is also given the unit, in the words of errors.
     """
@@ -79,7 +79,7 @@ class TableFiles:
         self._writer = PartitionedFiles(self._values, _key, start, files) if self._partition else start("", (), count())
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of the table's schema."""
+        """Append a batch in the table's schema."""
         if self._check is not None:
             self._check(batch, self._subject)
         self._writer.write(batch)
@@ -99,7 +99,7 @@ class TableFiles:
         return {}
 
     def abort(self) -> None:
-        """Close and remove the written files; harmless twice. Files that can't be removed stay, and don't count."""
+        """Close and remove the written files; safe to repeat. Files that can't be removed stay, and don't count."""
         self._writer.abort()
         self._data_files.clear()
 
@@ -115,7 +115,7 @@ class _DataFiles(ParquetFiles):
     """The data files of one partition of a unit.
 
     :param made: takes the data files that are finished.
-    :param data_file: what is known of them before.
+    :param data_file: what is known of them beforehand.
     """
 
     def __init__(

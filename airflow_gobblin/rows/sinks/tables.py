@@ -72,7 +72,7 @@ class SinkOfTables:
     """The part of a `TableSink` that is the same for every format.
 
     :ivar workspace: the target root: where plans, claims and dead letters are.
-    :ivar schema_rule: what may change of the tables' columns.
+    :ivar schema_rule: what may change in the tables' columns.
     """
 
     workspace: str
@@ -84,11 +84,11 @@ class SinkOfTables:
         return self.workspace
 
     def folder(self, dataset: Dataset) -> str:
-        """Return the dataset's folder in the workspace: of its dead letters."""
+        """Return the dataset's folder in the workspace, for its dead letters."""
         return dataset_key(dataset.urn)
 
     def rule_of(self, dataset: Dataset) -> SchemaRule:
-        """Return what may change of its table's columns."""
+        """Return what may change in its table's columns."""
         rules = self.schema_rule
         return rules if isinstance(rules, SchemaRule) else rules.get(dataset.urn, SchemaRule.REFUSE)
 
@@ -98,7 +98,7 @@ class SinkOfTables:
 
 
 def check_lake(sink: IcebergSink | DeltaSink, subject: str) -> None:
-    """Check a sink's settings of its data files.
+    """Check a sink's settings for its data files.
 
     :param subject: the sink, in the words of errors.
     :raises ConfigurationError: a number is out of its range.
@@ -110,7 +110,7 @@ def check_lake(sink: IcebergSink | DeltaSink, subject: str) -> None:
 
 
 def check_there(columns: Iterable[str], use: str, schema: pa.Schema, name: str) -> None:
-    """Check that the columns are there by which a table is to be partitioned or sorted.
+    """Check that the columns that a table is to be partitioned or sorted by are there.
 
     :param use: what is done by them.
     :param name: the dataset, in the words of errors.
@@ -138,7 +138,7 @@ def open_data_files(
     """Start the data files of a unit, where they stay.
 
     :param folder: their folder.
-    :param check: as that of `TableFiles`.
+    :param check: as in `TableFiles`.
     """
     from airflow_gobblin.rows.sinks.table_files import TableFiles
 

@@ -36,7 +36,7 @@ class PlanRequest:
     :param end: the end of the run's data interval, exclusive; `None` for an unscheduled run: up to now.
     :param now: the time of planning, in UTC, by the worker's clock. A source that has a clock uses its own.
     :param ranges: for a backfill: these ranges, in order, instead of the uncovered ones, whether they hold rows or not.
-    :param file_bytes: the size of the sink's files, where a unit had better read as much as makes one.
+    :param file_bytes: the size of the sink's files, where a unit should preferably read as much as makes one.
     :param batch: if it holds the backlog that the source finds, no units are needed.
     :param in_order: whether the units will be read in the order of their positions, as `ReadRequest.in_order`.
     """
@@ -52,8 +52,8 @@ class PlanRequest:
 
 
 class Consistency(StrEnum):
-    """The reason why the units of a load that takes a dataset whole show one state of it: a snapshot, or the first load of a
-    snapshot-append. If units are read at several moments, a row that moves meanwhile is read twice or never.
+    """The reason why the units of a load that takes a whole dataset (a snapshot, or the first load of a snapshot-append) show one
+    state of it. If units are read at several moments, a row that moves meanwhile is read twice or never.
     """
 
     ONE_UNIT = "one_unit"
@@ -123,25 +123,25 @@ class Reader(Protocol):
 
     @property
     def expected_rows(self) -> int | None:
-        """After the last batch: the number of rows there should be, by the source; `None` if it doesn't know."""
+        """After the last batch: the number of rows there should be, according to the source; `None` if it doesn't know."""
 
     @property
     def properties(self) -> Mapping[str, Json]:
         """Properties for the next run's plan."""
 
     def close(self) -> None:
-        """Release connections; harmless twice."""
+        """Release connections; safe to repeat."""
 
 
 @dataclass(frozen=True)
 class RefusedRows:
     """Rows that a reader or a check refused.
 
-    :param refuser: what refused them: a record with `on_bad`, and perhaps `at_most`, as a row check.
+    :param refuser: what refused them: a record with `on_bad`, and perhaps `at_most`, like a row check.
     :param rows: what is known of them, a row each.
     :param reasons: why, a text each.
     :param positions: where each is in the source.
-    :param raw: the bytes of each that can't be decoded, if it is that.
+    :param raw: the bytes of each one that can't be decoded.
     """
 
     refuser: Refuser
@@ -152,7 +152,7 @@ class RefusedRows:
 
 
 class RefusingReader(Reader, Protocol):
-    """A reader that finds rows that aren't as they should be according to the source. Such rows count as read."""
+    """A reader that finds rows that aren't as they should be according to the source. These rows count as read."""
 
     def refused(self) -> RefusedRows | None:
         """Return what it refused besides the batch that it just yielded, which may have no rows; `None` if it refuses nothing."""
@@ -172,8 +172,8 @@ class OrderedReader(PlacedReader, Protocol):
     """
 
     def cut(self, rows: int) -> tuple[int, Watermark]:
-        """Return a place to cut the last batch at: a number of its first rows, at most so many, and the first position that is
-        beyond these. It lies between two positions; there may be no row before it.
+        """Return a place to cut the last batch at: a number of its first rows, at most `rows`, and the first position beyond
+        these. It lies between two positions; there may be no row before it.
 
         :param rows: fewer than the batch has.
         """
@@ -246,7 +246,7 @@ class SnapshotSource(Source, Protocol):
     """A source that can read several units in one snapshot: those of plans with `Consistency.ONE_SNAPSHOT`."""
 
     def snapshot(self, connections: Connections) -> AbstractContextManager[str]:
-        """Hold a snapshot of everything, as it is now, open; its name is not secret, and no other snapshot ever has it.
+        """Hold open a snapshot of everything as it is now. Its name is not secret, and no other snapshot ever has it.
 
         The driver of a pack enters it once, before the first unit is read, and leaves it when the last one has ended. Spark
         tasks get the name by `ReadRequest.snapshot`.

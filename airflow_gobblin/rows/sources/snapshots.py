@@ -58,9 +58,9 @@ class PackSnapshot:
 
 
 def check_shares_snapshots(source: Source, urn: str) -> SnapshotSource:
-    """Return the source, which has snapshots.
+    """Return the source, if it has snapshots.
 
-    :raises ConfigurationError: it hasn't.
+    :raises ConfigurationError: it doesn't.
     """
     if isinstance(source, SnapshotSource):
         return source

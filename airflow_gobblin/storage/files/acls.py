@@ -1,7 +1,7 @@
 """Access control lists: as text, as HDFS has them, and as Linux stores them.
 
-An entry is `user:ann:rw-`, `group::r-x` or, of what is made in a folder, `default:user:ann:rw-`. The rights of a file's owner,
-its mask and all others are in its permission, and in no entry: where there are entries, the bits of the group are the mask.
+An entry is `user:ann:rw-`, `group::r-x` or, for what is made in a folder, `default:user:ann:rw-`. The rights of a file's owner,
+its mask and all others are in its permission, and in no entry. If there are entries, the bits of the group are the mask.
 Source: https://man7.org/linux/man-pages/man5/acl.5.html
 """
 
@@ -39,8 +39,8 @@ _TAGS = {
 def decoded(access: bytes, default: bytes = b"") -> Acl:
     """Return a list as text.
 
-    :param access: of the file itself, as Linux stores it; empty if there is none.
-    :param default: of what is made in a folder.
+    :param access: the list of the file itself, as Linux stores it; empty if there is none.
+    :param default: the list for what is made in a folder.
     """
     own = [*_ENTRY.iter_unpack(access[len(_VERSION) :])]
     if not any(tag == _MASK for tag, _, _ in own):
@@ -73,7 +73,7 @@ def whole(acl: Acl, mode: int) -> list[str]:
 
 
 def permission_without(acl: Acl, mode: int) -> int:
-    """Return a permission that lets nobody do more where its list can't be kept: its mask would be the group's then."""
+    """Return a permission that lets nobody do more where its list can't be kept: its mask would become the group's there."""
     group = next((entry for entry in acl if entry.startswith(_OF_GROUP)), None)
     return mode if group is None else mode & ~0o070 | mode & (_bits(group.rpartition(":")[2]) << 3)
 

@@ -2,7 +2,7 @@
 
 Paths are relative to the root, with `/`; none leaves it. `LocalFiles` and `ObjectFiles` are the real implementations; the tests
 wrap them to crash at every call. Rows are published without overwriting: a file by a `link`, a folder of files by `move_folder`,
-and an upload made during extraction by completing it. Mirrors also take over and away, by acts that are possible once only.
+and an upload made during extraction by completing it. Mirrors also take over and away, by acts that are possible only once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
 
 OWN_FOLDER = "_gobblin"
-"""The folder of what is ours in a target, and in a source that is a target of another job."""
+"""The folder of everything of ours in a target, and in a source that is another job's target."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -143,14 +143,14 @@ class Uploads(Protocol):
 
 
 class Copies(Protocol):
-    """Copies of an object store that keeps no uploads: each takes over, or away, the object that is expected. Errors are
+    """Copies in an object store that keeps no uploads: each takes over, or away, the object that is expected. Errors are
     `OSError`.
 
     A copy has the metadata of its source, and with it the mark that a staged object was given.
     """
 
     def stage(self, source: str, expected: str, staged: str, mark: str) -> None:
-        """Copy an object from anywhere in the store to where none is, with a mark in its metadata.
+        """Copy an object from anywhere in the store to where none exists, with a mark in its metadata.
 
         :param source: its bucket and key.
         :param expected: its ETag.
@@ -208,7 +208,7 @@ class Files(Protocol):
 
     @property
     def settles_after(self) -> timedelta:
-        """How long a request may still take effect after its sender is gone or has given it up; zero on a disk."""
+        """How long a request may still take effect after its sender is gone or has given up on it; zero on a disk."""
 
     @property
     def keeps(self) -> Keeps:
@@ -296,8 +296,8 @@ class Files(Protocol):
         """
 
     def leads_to(self, path: str) -> str | None:
-        """Return the real path of a folder, if it or a folder above it and below the root is a link, or where another disk is
-        mounted: no file of the root's can be renamed or linked there. `None` if none is.
+        """Return the real path of a folder if it, or a folder between it and the root, is a link, or another disk is mounted
+        there: no file of the root's can be renamed or linked there. `None` if none is.
         """
 
     def move_folder(self, source: str, target: str) -> None:
@@ -338,7 +338,7 @@ class Files(Protocol):
         """Return the names of the folders in a folder, sorted; none if it doesn't exist."""
 
     def filled(self, folders: Sequence[str]) -> list[bool | OSError]:
-        """Return of each folder whether anything is in it, or the error of looking; `False` if it doesn't exist.
+        """Return for each folder whether anything is in it, or the error of looking; `False` if it doesn't exist.
 
         A folder that exists and may not be listed counts as filled.
         """
@@ -386,7 +386,7 @@ class StagedOutput:
         self.size = 0
 
     def skip_checksum(self) -> None:
-        """Compute none, before anything is written; it is empty then."""
+        """Leave the checksum empty; called before anything is written."""
         self._hash = None
 
     def write(self, data: bytes | memoryview) -> int:
@@ -422,7 +422,7 @@ _NO_NAMES = frozenset(("", ".", ".."))
 _ODD_ENDS = frozenset(("", ".", "/"))
 _AT_A_TIME = 1024
 _SECONDS_OF_A_CALL = 1e-4
-"""A call that takes less isn't worth a thread: a link on a local disk takes a tenth of it, and one on a mounted disk several."""
+"""A shorter call isn't worth a thread: a link on a local disk takes a tenth of it, and one on a mounted disk several times it."""
 
 
 def _one(item: object) -> int:
@@ -474,7 +474,7 @@ def with_listing_cache(files: Files, folder: str) -> Files:
 class _ListedFiles:
     """Files whose folders are listed, each when the first of its files is checked."""
 
-    parallel = 1  # a lookup in a listing is no call
+    parallel = 1  # a lookup in a listing isn't a call
 
     def __init__(self, files: Files) -> None:
         self._files = files

@@ -35,7 +35,7 @@ class PlaceClock:
 
     @cached_property
     def _now(self) -> tuple[datetime, float]:
-        """The time in the storage, and the time of reading it by this process's own clock."""
+        """Return the time in the storage, and the time of reading it by this process's own clock."""
         path = f"{self._folder}/{uuid.uuid4().hex}"
         at = time.monotonic()
         self._files.create(path).close()

@@ -69,7 +69,7 @@ def _value(at: int | AnyStr, name: str) -> bytes:
 
 
 def _extended_of(at: int | AnyStr) -> tuple[tuple[str, str], ...] | None:
-    """Return the extended attributes of a file that this process could set, too; `None` if it may not see them."""
+    """Return the extended attributes of a file that this process could also set; `None` if it may not see them."""
     begins = _names_to_set()
     try:
         names = sorted(name for name in os.listxattr(at) if name.startswith(begins))
@@ -81,7 +81,7 @@ def _extended_of(at: int | AnyStr) -> tuple[tuple[str, str], ...] | None:
 
 
 def _names_to_set() -> tuple[str, ...]:
-    """Return what the names of extended attributes begin with that this process may set. Labels are the host's own."""
+    """Return the prefixes of the names of extended attributes that this process may set. Labels are the host's own."""
     return (_OF_USERS, "trusted.", "security.capability") if os.geteuid() == 0 else (_OF_USERS,)
 
 
@@ -104,8 +104,8 @@ def _has_names(path: str, name: str) -> bool:
 def tried(folder: str, keeps: Keeps) -> Keeps:
     """Return what a file system keeps of permissions, owners and times, as a new file in a folder of our own shows.
 
-    Some take any and keep their own (FAT, SMB, many of FUSE); NFS with `root_squash`, and many containers, let root give files to
-    nobody else.
+    Some accept any and keep their own (FAT, SMB, many of FUSE); NFS with `root_squash`, and many containers, let root give files
+    to nobody else.
 
     :param keeps: the expected result, which is returned where no file can be made.
     """
@@ -172,7 +172,7 @@ def give_attributes(target: int | str, wanted: Attributes, **place: Any) -> Refu
             _give_acl(target, wanted.acl, stat.S_IMODE(os.stat(target).st_mode) if mode is None else mode)
         if "acl" in refused and mode is not None:
             mode = acls.permission_without(wanted.acl, mode)
-    if mode is not None:  # after its owner, whose change takes special bits away
+    if mode is not None:  # after its owner: changing that clears special bits
         with noting("mode", refused):
             os.chmod(target, stat.S_IMODE(mode))
     if wanted.modified is not None:
@@ -226,7 +226,7 @@ def _give_extended(target: int | str, wanted: dict[str, str]) -> None:
 
 @contextmanager
 def _writable(target: int | str) -> Iterator[None]:
-    """Let its owner write to a file for a while, as its extended attributes can't be set otherwise."""
+    """Let its owner write to a file for a while, since its extended attributes can't be set otherwise."""
     mode = stat.S_IMODE(os.stat(target).st_mode)
     if mode & stat.S_IWUSR or os.geteuid() == 0:
         yield
@@ -248,10 +248,10 @@ def _remove(target: int | str, name: str) -> None:
 
 @contextmanager
 def held(path: str, *, folder: bool = False) -> Iterator[tuple[os.stat_result, str]]:
-    """Hold a file or a folder, whatever becomes of its name, and without a right to read it.
+    """Hold a file or a folder open, whatever becomes of its name, without needing the right to read it.
 
     :return: its status, and another name of it.
-    :raises NotADirectoryError: it is to be a folder, and isn't.
+    :raises NotADirectoryError: it should be a folder, and isn't.
     """
     handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_DIRECTORY if folder else 0))
     try:

@@ -1,4 +1,4 @@
-"""Files in an HDFS, by WebHDFS.
+"""Files in an HDFS, through WebHDFS.
 
 It has folders, renames and no links: anything published gets its name by one rename, so mirrors can publish there, and sinks of
 rows can't. A file's identity is the number that the namenode gives it, its size and its time, which no rename changes. Anything
@@ -43,7 +43,7 @@ _SETTLES_AFTER = timedelta(minutes=2)
 class HdfsFiles:
     """Files below a folder of an HDFS.
 
-    :param client: of its namenode.
+    :param client: the client of its namenode.
     :param location: the folder.
     """
 
@@ -126,7 +126,7 @@ class HdfsFiles:
             found = self.identity(path)
             if found is None or start < found.size:
                 raise
-            return b""  # HDFS refuses to read behind the end
+            return b""  # HDFS refuses to read past the end
 
     def checksum(self, path: str) -> str | None:
         found = self.client.status(self.at(path))
@@ -202,7 +202,7 @@ class HdfsFiles:
             mode = 0o755 if root is None else int(root["permission"], 8)
             others = sum(
                 7 * bit // 2 for bit in (mode & 0o020, mode & 0o002)
-            )  # all that may write to the root may do all here
+            )  # all who may write to the root may do everything here
             self.client.make_folder(at, permission=f"{0o700 | others:o}")
 
     def leads_to(self, path: str) -> None:

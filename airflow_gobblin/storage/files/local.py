@@ -1,7 +1,7 @@
 """Files on a local or mounted file system.
 
 Publishing is a `link`: unlike a plain rename it never overwrites, and a file keeps its inode, which is part of its identity. A
-rename that never overwrites exists on Linux, where the file system knows it; NFS doesn't.
+rename that never overwrites exists on Linux, where the file system supports it; NFS doesn't.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LocalFiles:
 
     def __init__(self, root: str | Path) -> None:
         self._root = str(Path(root).absolute())  # a string, since every call joins paths, and `Path` is slow
-        # Folders whose own name, and those above, are known to be on disk, and by what each is recognized: see `_known_by`.
+        # Folders whose own names, and those above, are known to be on disk, and what each is recognized by: see `_known_by`.
         self._durable: dict[str, tuple[int, int]] = {}
         self._renames_new: bool | None = None
         self._keeps: dict[Keeps, Keeps] = {}
@@ -231,7 +231,7 @@ class LocalFiles:
             mode |= stat.S_IRWXG
         if root.st_mode & stat.S_IWOTH:
             mode |= stat.S_IRWXO
-        with contextlib.suppress(PermissionError):  # there are disks without permissions
+        with contextlib.suppress(PermissionError):  # some disks have no permissions
             os.chmod(folder, mode)
 
     def leads_to(self, path: str) -> str | None:
@@ -271,7 +271,7 @@ class LocalFiles:
         return found is not None and found[0] == expected and bool(attributes.differing(found[1]))
 
     def _look(self, path: str, asked: Attributes) -> tuple[FileIdentity, Attributes] | None:
-        """Return what a file or folder is, and its attributes: those that take calls of their own only if they are asked for."""
+        """Return the identity and the attributes of a file or folder; those that take calls of their own only if asked for."""
         acl, extended, at = asked.acl is not None, asked.extended is not None, self._at(path)
         try:
             if not (acl or extended):
@@ -350,7 +350,7 @@ class LocalFiles:
         self._durable[folder] = known_by
 
     def _known_by(self, folder: str) -> tuple[int, int]:
-        """Return what changes when a folder is removed and made again, by whomever: the time of the folder above, its own inode.
+        """Return what changes when anybody removes a folder and makes it again: the time of the folder above, its own inode.
 
         Above the root other programs make folders all the time, and the root is recognized by its mark.
         """
@@ -390,7 +390,7 @@ def _rename(source: str, target: str) -> None:
 
 @cache
 def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
-    """Return the C library's `renameat2`, which Python has no function for; `None` if it has none."""
+    """Return the C library's `renameat2`, which Python has no function for; `None` if the library has none."""
     found = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if found is not None:
         found.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)

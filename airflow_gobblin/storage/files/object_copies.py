@@ -1,10 +1,10 @@
-"""Copies within GCS and ADLS, made by the store where nothing is, or over the expected object, and removals of that one: by the
-store's own condition, not a prior check.
+"""Copies within GCS and ADLS, made by the store where nothing exists or over the expected object, and removals of that object: on
+the store's own condition, not after a prior check.
 
-A copy has the metadata of its source, unless it is given other. So an object that the store itself has staged, whose content
-nobody has read, is given a mark there, by which its published copy is known.
+A copy has the metadata of its source, unless it is given other metadata. So an object that the store itself has staged, whose
+content nobody has read, is given a mark there, which identifies its published copy.
 
-If the answer to a copy is lost, the client sends it again, and it is refused because of its own result: so "exists" means only
+If the answer to a copy is lost, the client sends it again, and it is refused because of its own result. So "exists" means only
 that something exists there, and the caller checks its identity.
 Sources: https://cloud.google.com/storage/docs/json_api/v1/objects/rewrite (`ifGenerationMatch`),
 https://learn.microsoft.com/rest/api/storageservices/copy-blob and …/delete-blob (`If-None-Match: *`, `If-Match`).
@@ -26,7 +26,7 @@ from airflow_gobblin.storage.filesystems import as_os_error
 MARK = "gobblin_copy"
 """The key of the mark in the metadata of an object. ADLS takes no hyphens there, and its clients may write it in capitals."""
 _EXISTS = ("BlobAlreadyExists", "ConditionNotMet", "PendingCopyOperation", "TargetConditionNotMet")
-"""The codes with which ADLS refuses a copy since something is there. A conflict may have other reasons."""
+"""The codes with which ADLS refuses a copy because something is there. A conflict may have other reasons."""
 _LOOKS_AT_A_COPY = 240
 _SECONDS_BETWEEN = 2.5
 _KEPT_BY_GS = (
@@ -58,7 +58,7 @@ def copy_if_absent(filesystem: Any, scheme: str, source: str, target: str) -> No
 
 class ConditionalCopies:
     """Acts on objects of GCS or ADLS that take something over or away, each on the condition that it is the expected object. A
-    store gives each object that is written another ETag, so that none is taken for one of the same content.
+    store gives each object that is written another ETag, so that none is mistaken for one with the same content.
 
     :param filesystem: the fsspec file system.
     :param root: bucket and prefix.
@@ -107,7 +107,7 @@ class _Marked:
 
 
 def _generation(filesystem: Any, path: str, expected: str | None) -> str:
-    """Return the generation of the object that is expected, 0 for none: it has another one as soon as it is written again.
+    """Return the generation of the expected object, 0 for none. An object gets another one as soon as it is written again.
 
     :param expected: its ETag.
     :raises FileExistsError: another object exists there.
@@ -158,7 +158,7 @@ async def _remove_blob(filesystem: Any, path: str, expected: str) -> None:
     except ResourceNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such object", path) from error
     except ResourceModifiedError as error:
-        if not await blob.exists():  # Azurite answers so where nothing is
+        if not await blob.exists():  # Azurite answers this if nothing is there
             return
         raise FileExistsError(errno.EEXIST, "another object exists there", path) from error
 
@@ -182,9 +182,9 @@ async def _properties(filesystem: Any, path: str) -> Any:
 
 
 async def _metadata_of_blob(filesystem: Any, path: str) -> Mapping[str, str]:
-    """Return the metadata of an object; none if it is what a copy that failed has left.
+    """Return the metadata of an object; none if the object is what a failed copy left.
 
-    :raises OSError: it is still being copied: it may be of its full size by then, and hold zeros.
+    :raises OSError: it is still being copied: it may have its full size by then, and hold zeros.
     """
     found = await _properties(filesystem, path)
     if found.copy.status == "pending":
@@ -193,9 +193,9 @@ async def _metadata_of_blob(filesystem: Any, path: str) -> Mapping[str, str]:
 
 
 async def _marks(filesystem: Any, source: str, marked: _Marked) -> dict[str, Any]:
-    """Return what is asked of a copy of one object, which gets a mark.
+    """Return the parameters of a request to copy one object and mark the copy.
 
-    :raises OSError: it is no block blob. A copy is of its source's type, and takes no place of an object of another one.
+    :raises OSError: it isn't a block blob. A copy has its source's type, and can't replace an object of another one.
     """
     from azure.core import MatchConditions
     from azure.storage.blob import BlobType
@@ -251,7 +251,7 @@ def _blob(filesystem: Any, path: str) -> Any:
 
 
 def _awaited(work: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
-    """Return what does some work in the loop of a file system, and waits for it."""
+    """Return a function that does some work in the loop of a file system, and waits for it."""
 
     def do(filesystem: Any, *arguments: Any) -> Any:
         from fsspec.asyn import sync

@@ -172,14 +172,14 @@ class ObjectFiles:
     def stage_copy(
         self, source: str, etag: str, size: int, path: str, target: str, modified: int | None = None
     ) -> StagedFile:
-        """Stage a copy of an object that isn't empty, which the store makes.
+        """Have the store stage a copy of an object that isn't empty.
 
         :param source: its bucket and key.
         :param etag: its ETag.
-        :param path: its staged name, where staged files are objects: it is known by a mark, as nobody has seen its bytes.
+        :param path: its staged name, where staged files are objects. A mark identifies it, as nobody has seen its bytes.
         :param target: its future path, where they are uploads.
-        :param modified: as of `stage_with`.
-        :raises OSError: it isn't that object any more; or it can't be copied.
+        :param modified: as for `stage_with`.
+        :raises OSError: it is no longer that object, or can't be copied.
         """
         if self._uploads is not None:
             upload = self._uploads.copy(source, etag, size, target, modified)
@@ -199,11 +199,11 @@ class ObjectFiles:
     def stage_parts(
         self, size: int, target: str, read: Callable[[int, int], bytes | memoryview], modified: int | None = None
     ) -> StagedFile:
-        """Stage a file of which several parts are read and sent at once, in a store that keeps uploads open.
+        """Stage a file by reading and sending several parts at once, in a store that keeps uploads open.
 
         :param size: above 0.
         :param read: returns a part, given its start and end.
-        :param modified: as of `stage_with`.
+        :param modified: as for `stage_with`.
         """
         assert self._uploads is not None
         upload = self._uploads.fill(target, size, read, modified)
@@ -212,7 +212,7 @@ class ObjectFiles:
     def begin_parts(self, target: str, modified: int | None = None) -> str:
         """Open an upload for parts that several tasks stage; return its id.
 
-        :param modified: as of `stage_with`.
+        :param modified: as for `stage_with`.
         """
         assert self._uploads is not None
         return self._uploads.begin(target, modified)
@@ -222,7 +222,7 @@ class ObjectFiles:
     ) -> StagedFile:
         """Stage a part of a file in an open upload, any number of times.
 
-        :param read: as of `stage_parts`.
+        :param read: as for `stage_parts`.
         """
         assert self._uploads is not None
         etags = self._uploads.send_range(target, upload, start, end, read)
@@ -239,7 +239,7 @@ class ObjectFiles:
         self._uploads.abort(target, upload)
 
     def join_parts(self, parts: Sequence[StagedFile]) -> StagedFile:
-        """Return the staged file that the parts of an upload are together."""
+        """Return the staged file that the parts of an upload make up."""
         uploads = [part.upload for part in parts if part.upload is not None]
         whole = Upload(uploads[0].id, tuple(etag for upload in uploads for etag in upload.etags))
         return StagedFile(parts[0].path, sum(part.size for part in parts), "", 0, expected_etag(whole.etags), whole)
@@ -285,7 +285,7 @@ class ObjectFiles:
         raise OSError(errno.ENOTSUP, "an object store has no folders with attributes", path)
 
     def may_change(self, folder: str) -> bool:
-        contained(folder)  # the rights of the credentials are known when they are tried
+        contained(folder)  # the rights of the credentials are known only when they are tried
         return True
 
     def has(self, path: str, attributes: Attributes) -> bool:
@@ -305,7 +305,7 @@ class ObjectFiles:
                 listed = self._fs.ls(below, detail=True)
         except FileNotFoundError:
             return {}
-        inside = f"{below}/"  # of an object that is no folder, the listing has the object itself
+        inside = f"{below}/"  # for an object that isn't a folder, the listing has the object itself
         found = (e for e in listed if e["type"] == "file" and e["name"].startswith(inside))
         return {e["name"].removeprefix(inside): FileIdentity(0, int(e["size"]), _stamp(e)) for e in found}
 

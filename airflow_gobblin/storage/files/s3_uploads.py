@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PART_BYTES = 16 << 20
 """S3 accepts parts of at least 5 MiB, and 10,000 of them: files up to 160 GB."""
 COPIED_AT_ONCE = 128 << 20
-"""The size of a part that the store copies. S3 takes 5 GiB, and copies several parts at once sooner than one."""
+"""The size of a part that the store copies. S3 accepts 5 GiB, and copies several parts at once sooner than one."""
 PARTS_ON_THEIR_WAY = 2
 _READ_AT_ONCE = 4
 """The number of parts of a file that are read and sent at once."""
@@ -42,7 +42,7 @@ _PAUSES = (0.1, 0.5, 2.0)
 
 
 TIME_KEY = "gobblin-mtime"
-"""The metadata in which an object keeps the time of the file that it is a copy of, in ns since 1970."""
+"""The metadata in which an object keeps the time of the file that it copies, in ns since 1970."""
 
 
 class S3Uploads:
@@ -103,24 +103,24 @@ class S3Uploads:
 
         :return: its ETag.
         """
-        body = bytes(data)  # as clients take it; of bytes it is no copy
+        body = bytes(data)  # as clients take it; bytes aren't copied
         if self._sender is not None and self._sender.usable:
             try:
                 return self._sender.send(self._bucket, self._prefix + contained(target), upload, number, body)
-            except Exception as error:  # to send a part again does no harm
+            except Exception as error:  # sending a part again does no harm
                 log.debug("part %d of %s is sent again by s3fs: %s", number, target, error)
         with as_os_error("send a part of", target):
             answer = self._call("upload_part", target, UploadId=upload, PartNumber=number, Body=body)
             return str(answer["ETag"]).strip('"')
 
     def copy(self, source: str, etag: str, size: int, target: str, modified: int | None = None) -> Upload:
-        """Open an upload of which the store copies the parts from another object, some at once.
+        """Open an upload whose parts the store copies from another object, some at once.
 
         :param source: bucket and key.
         :param etag: the ETag of that object.
         :param size: its size, above 0.
-        :param modified: as of `begin`.
-        :raises OSError: it isn't that object any more; or it can't be copied. The upload is aborted.
+        :param modified: as for `begin`.
+        :raises OSError: it is no longer that object, or can't be copied. The upload is aborted.
         """
         bucket, _, key = source.partition("/")
 
@@ -146,9 +146,9 @@ class S3Uploads:
     ) -> Upload:
         """Open an upload whose parts are read and sent several at once.
 
-        :param size: that of all of them, above 0.
+        :param size: their total size, above 0.
         :param read: returns a part, given its start and end.
-        :param modified: as of `begin`.
+        :param modified: as for `begin`.
         :raises OSError: it can't be written. Like any other error of reading or writing, it aborts the upload.
         """
 
@@ -158,7 +158,7 @@ class S3Uploads:
     def send_range(
         self, target: str, upload: str, start: int, end: int, read: Callable[[int, int], bytes | memoryview]
     ) -> tuple[str, ...]:
-        """Read and send the parts of a range of a file, several at once. To send one again changes nothing.
+        """Read and send the parts of a range of a file, several at once. Sending one again changes nothing.
 
         :param start: a multiple of `PART_BYTES`.
         :param read: returns a part, given its start and end.
@@ -172,7 +172,7 @@ class S3Uploads:
 
     @contextlib.contextmanager
     def _begun(self, target: str, modified: int | None) -> Iterator[str]:
-        """Open an upload, which is aborted by an error."""
+        """Open an upload that is aborted on an error."""
         upload = self.begin(target, modified)
         try:
             yield upload
@@ -186,7 +186,7 @@ class S3Uploads:
         return found is not None and tuple(found.values()) == upload.etags
 
     def sent(self, target: str, upload: str) -> dict[int, str] | None:
-        """Return the ETags of the parts that an upload has, by their numbers, in their order; `None` if it isn't open."""
+        """Return the ETags of the parts that an upload has, by number, in order; `None` if it isn't open."""
         found: dict[int, str] = {}
         marker = 0
         with as_os_error("look at the upload to", target):

@@ -115,7 +115,7 @@ def put_or_read(store: Store, key: str, data: bytes) -> tuple[bytes, bool]:
         except StoreError:
             if left == 0:
                 raise
-        time.sleep(_PAUSE * (_TRIES - left))  # a mounted file system may show a new file with delay
+        time.sleep(_PAUSE * (_TRIES - left))  # a mounted file system may show a new file with a delay
     raise RecordError(
         operation="write",
         subject=f"record {key!r} in {store.name}",

@@ -1,5 +1,5 @@
 """Write-once records in a folder of an HDFS: a record is written under another name, and gets its own by a rename that never
-overwrites. Targets keep their claims and marks so; a journal has better places.
+overwrites. Targets keep their claims and marks this way; a journal has better places.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEVER_SENT = (errno.EACCES, errno.EDQUOT, errno.EINVAL, errno.ENAMETOOLONG, err
 class HdfsStore:
     """Records below a folder.
 
-    :param files: of the HDFS.
+    :param files: the files of the HDFS.
     """
 
     def __init__(self, files: Files, folder: str) -> None:
@@ -50,7 +50,7 @@ class HdfsStore:
     def _name(self, temporary: str, path: str) -> None:
         """Give a record its name.
 
-        :raises FileExistsError: there is one.
+        :raises FileExistsError: one exists.
         """
         try:
             self._files.rename_new(temporary, path)
@@ -92,13 +92,13 @@ class HdfsStore:
                     self._files.remove_folder(self._path(folder))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     @contextmanager
     def _errors(self, operation: str, key: str, unclear: type[StoreError] = StoreError) -> Iterator[None]:
         """Convert errors.
 
-        :param unclear: of an error after which a record may exist.
+        :param unclear: the kind of error after which a record may exist.
         """
         try:
             yield

@@ -11,8 +11,8 @@ is durable; if it has more, its folder is synced first. Reading costs a look at 
 is at work there, or died there. A file system that doesn't count the names of a file is rejected. (A copy of a journal by hard
 links is safe, but slower to read.)
 
-A durable record shows nothing of the folders above the root as the reader names them: the journal or target may have been copied
-or moved here since, or its writer saw it by another mount or link. So each process that writes syncs these once.
+A durable record shows nothing about the folders above the root as the reader names them: the journal or target may have been
+copied or moved here since, or its writer saw it through another mount or link. So each process that writes syncs these once.
 
 Temporary files are in a separate folder, `.tmp`, and the first writer after opening removes those left by killed writers. It may
 remove any of them: a writer whose file is gone has no record yet, and writes it again. But one that is a record's second name is
@@ -97,7 +97,7 @@ class LocalStore:
         raise OSError(errno.EAGAIN, "its temporary file was removed again and again", temporary)
 
     def _name(self, temporary: str, path: str, key: str) -> bool:
-        """Give a record its name, durably; only then is the temporary name removed, also after an error.
+        """Give a record its name, durably; only then is the temporary name removed, even after an error.
 
         :return: whether the name was free.
         :raises FileNotFoundError: the temporary file, or the folder, doesn't exist.
@@ -202,7 +202,7 @@ class LocalStore:
         begin, skip = self._path(prefix), len(self._folder) + 1 if self._folder else 0
         try:
             walked = (path for path in self._files.walk(folder.rstrip("/") or ".") if path.startswith(begin))
-            # A name that begins with a dot is no record: it is a temporary file, or created by the file system itself (NFS).
+            # A name that begins with a dot isn't a record: it is a temporary file, or created by the file system itself (NFS).
             found = [path for path in walked if "/." not in f"/{path[skip:]}"]
             self._make_durable(found)
         except OSError as error:
@@ -234,7 +234,7 @@ class LocalStore:
             # A folder named by a number contains only these records. Others get more records, and their names are assumed to be
             # durable.
             if posixpath.basename(folder).isdecimal():
-                with contextlib.suppress(OSError):  # an empty folder is no record
+                with contextlib.suppress(OSError):  # an empty folder isn't a record
                     self._files.remove_folder(folder)
 
     def close(self) -> None:

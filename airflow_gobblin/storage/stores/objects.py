@@ -1,6 +1,6 @@
 """A store in an object store with conditional create (S3's `If-None-Match`), through fsspec: one object per record.
 
-A put whose answer was lost may have succeeded, and a client that sends it again receives "exists": so it is read back after any
+A put whose answer was lost may have succeeded, and a client that sends it again receives "exists". So it is read back after any
 error, and "exists" means only that some record exists. `open("xb")` is not used: without bytes it was measured to truncate an
 existing object.
 

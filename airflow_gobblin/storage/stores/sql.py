@@ -1,7 +1,7 @@
 """A store in a SQL database, through SQLAlchemy: one row per record, with the key as its primary key.
 
 SQLite serves one host, PostgreSQL serves several. A constraint decides which writer creates a record; no lock outlasts one
-statement. Others see a row only after its transaction is durable, if commits wait for the disk: so each connection to SQLite
+statement. Others see a row only after its transaction is durable, if commits wait for the disk. So each connection to SQLite
 requests that, and each writing transaction on PostgreSQL, whatever the defaults of server, database and role.
 """
 
@@ -233,7 +233,7 @@ def _driver(url: URL) -> URL:
 
 def _engine_options(url: URL, *, to_read: bool) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite" and to_read:
-        # A missing file is not created, and no connection stays open, beside which SQLite keeps extra files.
+        # A missing file isn't created, and no connection stays open, since SQLite keeps extra files beside an open one.
         name = f"file:{quote(url.database or '')}?mode=rw"
         return {
             "creator": lambda: sqlite3.connect(name, uri=True, timeout=_SECONDS_TO_WAIT),
@@ -250,7 +250,7 @@ def _engine_options(url: URL, *, to_read: bool) -> dict[str, Any]:
 
 def _make_durable(connection: Any, _record: object) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=EXTRA")  # FULL, also without WAL (on some network file systems)
+    connection.execute("PRAGMA synchronous=EXTRA")  # FULL, even without WAL (on some network file systems)
 
 
 def _only_read(connection: Any, _record: object) -> None:

@@ -49,7 +49,7 @@ def _bare(field: pa.Field) -> pa.Field:
 
 
 def _held(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type that values of another one are held in without loss; `None` if there is none."""
+    """Return the type that holds the values of another one without loss; `None` if there is none."""
     if types.is_nested(kind):
         return _with_fields(kind, _held_field)
     if types.is_dictionary(kind):
@@ -78,7 +78,7 @@ def _held_field(field: pa.Field) -> pa.Field | None:
 
 
 def _with_fields(kind: pa.DataType, made: Callable[[pa.Field], pa.Field | None]) -> pa.DataType | None:
-    """Return a list, a struct or a map whose fields are made of its own; `None` if one can't be."""
+    """Return a list, struct or map type with its fields converted; `None` if one can't be."""
     if types.is_struct(kind):
         fields = [made(field) for field in kind]
         return pa.struct(fields) if fields and all(field is not None for field in fields) else None

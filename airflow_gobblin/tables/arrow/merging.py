@@ -1,8 +1,8 @@
 """Merging by key: of each key the newest version stays. Pure functions over Arrow, for formats that merge what they are given.
 
-Versions are compared by the delta column, where null is older than all else and NaN newer, and those that are equal there by the
-positions, the same way. Rows that are equal in all of them are one version: a table keeps the one that it has. Two rows of a
-batch can't be one version of a key: nothing decides between them, and they are refused.
+Versions are compared by the delta column, where null is older than all else and NaN newer. Those that are equal there are
+compared by the positions, the same way. Rows equal in all of them are one version: a table keeps the one that it has. Two rows of
+a batch that are one version of a key are refused, since nothing decides between them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SHOWN = 3
 
 
 def check_keys(rows: pa.Table | pa.RecordBatch, merge: Merge, subject: str) -> None:
-    """Check that no key has a null, also in a struct's fields, and that there are keys.
+    """Check that there are keys, and that none has a null, not even in a struct's fields.
 
     :param subject: whose rows they are, for the error.
-    :raises TableError: one has, or a column that merging needs isn't there.
+    :raises TableError: a key has a null, or a column that merging needs is missing.
     """
     _check_columns(rows.schema, merge, subject)
     for name in merge.keys:
@@ -38,7 +38,7 @@ def check_keys(rows: pa.Table | pa.RecordBatch, merge: Merge, subject: str) -> N
 
 
 def newest(rows: pa.Table, merge: Merge, subject: str) -> pa.Table:
-    """Return the newest version of each key, in the order in which the rows come.
+    """Return the newest version of each key, in the order of the rows.
 
     :param subject: whose rows they are, for errors.
     :raises TableError: a key is null; or two rows are the newest version of a key.
@@ -53,12 +53,12 @@ def newest(rows: pa.Table, merge: Merge, subject: str) -> pa.Table:
 
 
 def merged(table: pa.Table, rows: pa.Table, merge: Merge, subject: str) -> pa.Table:
-    """Return what a table has after rows are merged into it: a row of a table's key is replaced only by a newer one.
+    """Return the rows of a table after others are merged into it: a row is replaced only by a newer one with its key.
 
     Rows that are merged twice, or late, change nothing.
 
-    :param table: the rows that it has: one a key.
-    :param rows: the rows to merge, of the same columns.
+    :param table: the rows that it has, one per key.
+    :param rows: the rows to merge, with the same columns.
     :raises TableError: as `newest`.
     """
     new = newest(rows, merge, subject)
@@ -127,7 +127,7 @@ def _plain(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
 
 
 def _check_ties(rows: pa.Table, keys: pa.Array, versions: pa.Array, kept: pa.Array, merge: Merge, subject: str) -> None:
-    """Check that there is one row of the newest version of each key."""
+    """Check that the newest version of each key is one row."""
     highest = versions.take(kept).take(pc.sort_indices(keys.take(kept)))  # by the number of the key
     newest_rows = pc.indices_nonzero(pc.equal(versions, highest.take(keys)))
     if len(newest_rows) == len(kept):

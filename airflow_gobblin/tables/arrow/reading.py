@@ -20,7 +20,7 @@ def opened(files: Files, file: DataFile, subject: str) -> Iterator[pq.ParquetFil
     """Open a data file.
 
     :param subject: the table that it is for, for the error.
-    :raises TableError: it isn't there, or isn't whole.
+    :raises TableError: it is missing, or isn't whole.
     """
     try:
         with pq.ParquetFile(pa.PythonFile(_Reading(files, file), mode="r")) as parquet:
@@ -32,7 +32,7 @@ def opened(files: Files, file: DataFile, subject: str) -> Iterator[pq.ParquetFil
 def read_columns(
     files: Files, named: Iterable[DataFile], subject: str, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return columns of data files, or all, as one table; a column that a file lacks is null in its rows.
+    """Return some or all columns of data files as one table; a column that a file lacks is null in its rows.
 
     :param named: at least one.
     :param subject: as for `opened`.
@@ -58,11 +58,11 @@ class _Reading:
         return self._size
 
     def tell(self) -> int:
-        """Return where it is read next."""
+        """Return the position of the next read."""
         return self._at
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Read elsewhere next."""
+        """Move the position of the next read."""
         self._at = offset + (0, self._at, self._size)[whence]
         return self._at
 

@@ -1,7 +1,8 @@
 """How the columns of a table may change, by the rule of its dataset.
 
-By every rule a new column that can be null is added, a column that the source no longer has stays and is null from then on, and
-the table keeps the order of its columns. `SchemaRule` describes what a rule allows beyond that; all else is refused, by column.
+Under every rule, new columns that can be null are added, columns that the source no longer has stay and are null from then on,
+and the table keeps the order of its columns. `SchemaRule` describes what a rule allows beyond that; all else is refused, by
+column.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ def decide(
     urn: str,
     widens: Callable[[pa.Field, pa.Field], bool] = lambda present, wanted: True,
 ) -> SchemaDecision:
-    """Decide what the columns of a table are to be.
+    """Decide which columns a table is to have.
 
     :param table: the columns that it has. Their metadata, such as ids, are kept.
     :param planned: the columns to write, as the format holds them.
-    :param widens: whether the format can change a column of a table so that it has a wider type, or takes nulls.
+    :param widens: whether the format can give a table's column a wider type, or let it take nulls.
     :raises SchemaConflictError: the rule doesn't allow it, for reasons that it names by column.
     """
     problems = [f"two columns are named {name!r}" for name, times in Counter(planned.names).items() if times > 1]
@@ -105,7 +106,7 @@ def _changed(
 
 
 def _holds(had: pa.DataType, now: pa.DataType) -> bool:
-    """Return whether a column that is wider already can take the narrower values; also by metadata alone they may differ."""
+    """Return whether a column that is already wider can take the narrower values; the two may also differ in metadata alone."""
     return bool(had.equals(now)) or is_wider(now, had)
 
 

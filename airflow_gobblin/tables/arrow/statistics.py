@@ -21,7 +21,7 @@ from airflow_gobblin.model.table import ColumnStatistics
 from airflow_gobblin.model.watermark import Json
 
 MOST_CHARACTERS = 64
-"""The most characters, or bytes, of a bound; a longer one is cut, and an upper one raised then."""
+"""The most characters, or bytes, of a bound; a longer one is cut, and then raised if it is an upper one."""
 _EXACT = Context(prec=76)
 _DAY_MS = 86_400_000
 
@@ -39,7 +39,7 @@ def to_json(value: pa.Scalar) -> Json:
 def from_json(value: Json, kind: pa.DataType) -> pa.Scalar:
     """Return the value of a type that a record keeps.
 
-    :raises ValueError: it is none of this type.
+    :raises ValueError: it isn't a value of this type.
     """
     made: Any = value
     try:
@@ -61,7 +61,7 @@ def from_json(value: Json, kind: pa.DataType) -> pa.Scalar:
 def column_statistics(
     metadata: pq.FileMetaData, schema: pa.Schema, nans: Mapping[str, int]
 ) -> dict[str, ColumnStatistics]:
-    """Return the statistics of a file's columns, by their paths in Parquet. Of two of one path nothing is known.
+    """Return the statistics of a file's columns, by their paths in Parquet. Nothing is known of two columns with one path.
 
     :param nans: how many NaNs the columns have, if any are floating-point numbers.
     """
@@ -75,7 +75,7 @@ def column_statistics(
 
 
 def _leaves(schema: pa.Schema) -> Iterator[pa.DataType | None]:
-    """Yield the type of each of Parquet's columns; `None` for those of lists and maps, whose bounds show nothing of a row."""
+    """Yield the type of each of Parquet's columns; `None` for those of lists and maps, whose bounds show nothing about a row."""
     for field in schema:
         yield from _leaves_of(field.type, in_list=False)
 
@@ -154,7 +154,7 @@ def _cut(low: Any, kind: pa.DataType | None) -> Json:
 
 
 def _raised(high: Any, kind: pa.DataType | None) -> Json:
-    """Return an upper bound; a long one is cut, and its last character that can be is raised by one."""
+    """Return an upper bound; a long one is cut, and the last character that can be raised is raised by one."""
     assert kind is not None
     if not isinstance(high, bytes):
         return _json(high, kind)
@@ -170,7 +170,7 @@ def _raised(high: Any, kind: pa.DataType | None) -> Json:
 def _next_text(text: str) -> str | None:
     while text:
         last = ord(text[-1]) + 1
-        if last == 0xD800:  # the code points of surrogates are no characters
+        if last == 0xD800:  # the code points of surrogates aren't characters
             last = 0xE000
         if last <= 0x10FFFF:
             return text[:-1] + chr(last)

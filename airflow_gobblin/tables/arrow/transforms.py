@@ -22,7 +22,7 @@ def result_type(field: PartitionField, kind: pa.DataType) -> pa.DataType:
     """Return the type of a field's values: a day is a date, and years, months, hours and buckets are integers.
 
     :param kind: the type of the column.
-    :raises ConfigurationError: there is no such transform of this type.
+    :raises ConfigurationError: the transform doesn't apply to this type.
     """
     if not _fits(field.transform, kind):
         raise ConfigurationError(
@@ -81,13 +81,13 @@ def _integers(values: pa.Array) -> pa.Array:
 
 
 def _quotients(numbers: pa.Array, by: int) -> pa.Array:
-    """Return integers divided by one, rounded down."""
+    """Return integers divided by another one, rounded down."""
     toward_zero = pc.divide(numbers, by)
     return pc.subtract(toward_zero, pc.less(numbers, pc.multiply(toward_zero, by)).cast(pa.int64()))
 
 
 def _floored(numbers: pa.Array, width: int) -> pa.Array:
-    """Return the multiples of a width that integers lie at or above."""
+    """Return integers rounded down to multiples of a width."""
     return pc.multiply(_quotients(numbers, width), width)
 
 
@@ -131,7 +131,7 @@ def _bytes_of(value: Decimal, scale: int) -> bytes:
 
 
 def _hashes_of(values: pa.BinaryArray) -> pa.Array:
-    """Return the hashes of byte strings, those of one length together."""
+    """Return the hashes of byte strings, computed together for those of one length."""
     lengths = pc.binary_length(values)
     places, hashes = [pa.array([], pa.uint64())], [pa.array([], pa.uint32())]
     for length in pc.unique(lengths).to_pylist():

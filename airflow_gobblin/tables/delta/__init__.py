@@ -1,4 +1,4 @@
-"""A Delta table, as plans and decisions name it. `table.py` opens it, and loads Arrow and deltalake, which this doesn't."""
+"""A Delta table, as plans and decisions name it. `table.py` opens it and loads Arrow and deltalake; this module doesn't."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DeltaLakeTable:
 
     @property
     def place(self) -> ObjectLocation | None:
-        """Where it is in an object store; `None`: on a disk."""
+        """Its location in an object store; `None` if it is on a disk."""
         return object_location(self.location)
 
     @property
@@ -57,7 +57,7 @@ class DeltaLakeTable:
 
     @property
     def name(self) -> str:
-        """It by its folder."""
+        """The table, named by its folder."""
         return f"Delta table {self.url!r}"
 
     @property
@@ -67,7 +67,7 @@ class DeltaLakeTable:
         return () if place is None or place.conn_id is None else (place.conn_id,)
 
     def open(self, connections: Connections, files: Files) -> OpenTable:
-        """Open the table; it is first read when it is looked at.
+        """Open the table. It is first read by a look.
 
         :raises MissingExtraError: the extra `delta`, or that of its store, isn't installed.
         """

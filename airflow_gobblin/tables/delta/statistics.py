@@ -1,6 +1,6 @@
 """The description of a data file in Delta's log: its partition, and its statistics, each value in Delta's form.
 
-Values come in the form that records have: dates and times as integers, in the units that Delta's types have; decimals as text.
+Values come in the form of records: dates and times as integers in the units of Delta's types, decimals as text.
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md (Partition Value Serialization, Per-file Statistics).
 """
 
@@ -28,7 +28,8 @@ _IN_MS = pa.timestamp("ms")
 
 
 def partition_value(value: Json, kind: pa.DataType) -> str | None:
-    """Return the value of a partition column. Instants are marked as UTC: others would take them for times of their own zone.
+    """Return the value of a partition column. Instants are marked as UTC, since readers would otherwise take them for times in
+    their own zone.
 
     :raises TableError: it is an empty text, which Delta takes for null.
     """
@@ -47,10 +48,10 @@ def partition_value(value: Json, kind: pa.DataType) -> str | None:
 
 
 def statistics_of(schema: pa.Schema) -> Callable[[DataFile], dict[str, Any]]:
-    """Return the function that gives the statistics of a file with these columns: bounds and counts of nulls of all columns that
+    """Return the function that gives the statistics of a file with these columns: bounds and null counts of all columns that
     readers compare, or of none.
 
-    Where only some columns have bounds, deltalake's `to_pyarrow_dataset` was measured to leave out rows when another is compared.
+    If only some columns have bounds, deltalake's `to_pyarrow_dataset` was measured to leave out rows when another is compared.
     """
     compared = [(column.name, _bounds_of(column.type)) for column in schema if not _is_never_compared(column.type)]
 
@@ -74,8 +75,8 @@ def _is_never_compared(kind: pa.DataType) -> bool:
 
 
 def _bounds_of(kind: pa.DataType) -> Callable[[ColumnStatistics], tuple[Json, Json]]:
-    """Return the function that gives the lowest and the highest value of a column of this type, of which both are known; `None`
-    where Delta has no form for them that is certain to bound.
+    """Return the function that gives the lowest and the highest value of a column of this type, given that both are known; `None`
+    where Delta has no form that is certain to bound.
     """
     if types.is_struct(kind):
         return lambda known: (None, None)
@@ -110,7 +111,7 @@ def _time(value: Any, more: int, zone: str) -> str:
 
 
 def _exact(value: Any) -> float | None:
-    """Return a decimal as a number of JSON, if readers get the same one from it."""
+    """Return a decimal as a JSON number, if readers get the same decimal back from it."""
     number = float(value)
     return number if Decimal(repr(number)) == Decimal(value) else None
 

@@ -1,9 +1,9 @@
-"""An open Delta table: read by deltalake; a commit of ours is one entry of its log, put under the next number if that is free.
+"""An open Delta table, read by deltalake. A commit of ours is one entry of its log, put under the next number if that is free.
 
-deltalake's own write transaction was measured to take no owner and no columns in the commit that adds files, and to go on to a
-later version than the one that was looked at. So the entry is written by the storage's create-once put, which the journal rests
-on, too: it takes hold only directly after the version that was looked at, whatever happened since. Only a merge is committed by
-deltalake, with the mark in the same commit: there its check for conflicts compares the mark with the handle that read it.
+deltalake's own write transaction was measured to accept neither owner nor columns in the commit that adds files, and to go on to
+a later version than the one that was looked at. So the entry is written by the storage's create-once put, which the journal
+relies on, too: it takes hold only directly after the version that was looked at, whatever happened since. Only a merge is
+committed by deltalake, with the mark in the same commit; its conflict check then compares the mark with the handle that read it.
 
 The mark is kept in application transactions, since they outlive all else in a Delta table and are in no other writer's way:
 
@@ -69,7 +69,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 class _At:
     """A version of the table, as it was looked at.
 
-    :param entry: the identity of its entry of the log, which no other of its number has; `None`: it has expired, or isn't known.
+    :param entry: the identity of its log entry, which no other entry of that number has; `None`: it has expired, or isn't known.
     """
 
     table: DeltaTable
@@ -84,7 +84,7 @@ class _At:
 class OpenDeltaTable:
     """A Delta table, open.
 
-    :param record: which one.
+    :param record: the table, as plans name it.
     :param connections: access to the secrets of its store.
     """
 
@@ -163,7 +163,7 @@ class OpenDeltaTable:
             raise self._moved("somebody else committed to it")
 
     def _added(self, look: Look, schema: pa.Schema) -> tuple[pa.Field, ...]:
-        """Return the columns that a table gets.
+        """Return the columns that are added to a table.
 
         :raises SchemaConflictError: as `check_added`.
         """
@@ -249,7 +249,7 @@ class OpenDeltaTable:
             raise TableError(operation="read", subject=self._record.name, cause=error) from error
 
     def _check_features(self, table: DeltaTable, configuration: Mapping[str, str]) -> None:
-        """Check that a commit of ours leaves out nothing that the table asks of its writers.
+        """Check that our commits leave out nothing that the table asks of its writers.
 
         :raises TableError: it asks for something that isn't done here.
         """
@@ -285,7 +285,7 @@ class OpenDeltaTable:
     def _mark(self, table: DeltaTable, owner: Owner) -> tuple[Mark | None, int | None]:
         """Return an owner's mark, and the version that it was put on.
 
-        :raises TableError: its parts don't fit each other.
+        :raises TableError: its parts don't match.
         """
         name = _app(owner)
         value = table.transaction_version(name)
@@ -304,7 +304,7 @@ class OpenDeltaTable:
         return mark, since
 
     def _restored_since(self, table: DeltaTable, version: int | None) -> bool:
-        """Return whether the table was set back after a version; a restore that its log has no entry of any more isn't known."""
+        """Return whether the table was set back after a version; a restore whose log entry is gone isn't known."""
         if version is None or (newer := table.version() - version - 1) <= 0:
             return False
         return any(
@@ -314,7 +314,7 @@ class OpenDeltaTable:
     def _unmoved(self, look: Look) -> _At:
         """Return what was looked at, if it is still the newest version of the same table.
 
-        It is looked at once more, since entries of a log expire: a late process could put its own under the number of one.
+        It is looked at once more because log entries expire: a late process could put its own under the number of an expired one.
         """
         at = look.at
         if not isinstance(at, _At):
@@ -327,11 +327,11 @@ class OpenDeltaTable:
         return replace(at, entry=entry)
 
     def _confirm(self, look: Look, at: _At, owner: Owner, mark: Mark) -> None:
-        """Check that an entry of ours is part of the table: one that was put under the number of an expired one isn't.
+        """Check that our entry is part of the table: one that was put under an expired entry's number isn't.
 
-        Where the log doesn't show it, the table is read again. To ask for a part of a mark takes a look through the whole log, so
-        one is asked for: the slot's number, a digest of its token, and whether it is done. If another process of this slot put
-        that, it is done as well.
+        If the log doesn't show it, the table is read again. Asking for a part of a mark takes a look through the whole log, so
+        only one is asked for: the slot's number, a digest of its token, and whether it is done. If another process of this slot
+        put that, it is done as well.
 
         :raises TableError: it isn't, or a later one has been put since.
         """
@@ -350,7 +350,8 @@ class OpenDeltaTable:
     def _log_ends_after(self, at: _At) -> bool:
         """Return whether the log ends with the entry put after a version, and that version's entry is the one that was looked at.
 
-        Then it hasn't the number of an expired one: they expire only below a checkpoint, which has their number or a higher one.
+        If so, it doesn't have an expired entry's number: entries expire only below a checkpoint, which has their number or a
+        higher one.
         """
         if at.entry is None or self._files.identity(_entry(at.version)) != at.entry:
             return False
@@ -415,7 +416,7 @@ class OpenDeltaTable:
                 )
 
     def _metadata(self, at: _At, *, owner: Owner, added: tuple[pa.Field, ...] = ()) -> dict[str, Any]:
-        """Return the action that gives the table its owner, and columns to add; the rest stays."""
+        """Return the action that gives the table its owner and added columns; the rest stays."""
         metadata, schema = at.table.metadata(), json.loads(at.table.schema().to_json())
         if added:
             schema["fields"] += json.loads(Schema.from_arrow(pa.schema(added)).to_json())["fields"]
@@ -480,15 +481,16 @@ class OpenDeltaTable:
             if now is not None and now.version() > at.version:
                 raise self._moved("somebody else committed to it") from error
             raise
-        if table.version() == at.version:  # deltalake commits nothing where no row is newer
+        if table.version() == at.version:  # deltalake commits nothing if no row is newer
             self._put_marked(look, at, (), owner, mark)
         else:
             self._confirm(look, at, owner, mark)
 
     def _has_each_key_once(self, change: Change, merge: Merge) -> bool:
-        """Return whether the staged rows are what a table without rows has once they are merged: files are added as they are.
+        """Return whether merging the staged rows into a table without rows would change nothing about them: then files are added
+        as they are.
 
-        :raises TableError: as `newest`; or they are too many to be compared on a worker.
+        :raises TableError: as `newest`; or there are too many to compare on a worker.
         """
         if change.rows > COMPARED_ROWS:
             raise TableError(
@@ -501,9 +503,9 @@ class OpenDeltaTable:
         return bool(newest(rows, merge, self._record.name).num_rows == rows.num_rows)
 
     def _newest(self, change: Change, merge: Merge) -> pa.Table:
-        """Read the staged rows, the newest version of each key.
+        """Read the newest version of each key from the staged rows.
 
-        :raises TableError: they are too many to be merged on a worker; or as `newest`.
+        :raises TableError: there are too many to merge on a worker; or as `newest`.
         """
         named = list(change.files())
         size = sum(file.size for file in named)
@@ -517,7 +519,7 @@ class OpenDeltaTable:
         return newest(read_columns(self._files, named, self._record.name), merge, self._record.name)
 
     def _rows(self, path: str, number: int | None) -> int:
-        """Return the number of rows of a file; where the log doesn't have it, its own footer does."""
+        """Return the number of rows of a file, from its own footer if the log doesn't have it."""
         if number is not None:
             return number
         try:
@@ -526,9 +528,9 @@ class OpenDeltaTable:
             raise TableError(operation="count", subject=self._record.name, cause=error) from error
 
     def _put(self, version: int, info: dict[str, Any], actions: Iterable[dict[str, Any]]) -> bool:
-        """Put an entry of the log.
+        """Put a log entry.
 
-        :return: whether it was put: there was none of this number.
+        :return: whether it was put: no entry had this number.
         """
         entry = BytesIO()
         for action in ({"commitInfo": info}, *actions):
@@ -538,7 +540,7 @@ class OpenDeltaTable:
         return self._store.put_if_absent(key, data) or self._store.get(key) == data
 
     def _checkpoint(self, at: _At) -> None:
-        """Make a checkpoint where one is due: without it readers read every entry. It changes nothing, and may fail."""
+        """Make a checkpoint if one is due: without it, readers read every entry. It changes nothing, and may fail."""
         every = int(at.configuration.get("delta.checkpointInterval", _CHECKPOINT_EVERY))
         if every <= 0 or (at.version + 1) % every:
             return
@@ -629,7 +631,7 @@ def _files_in(table: DeltaTable) -> Iterator[tuple[str, int | None]]:
 
 
 def _entry(version: int) -> str:
-    """Return the path of a version's entry of the log."""
+    """Return the path of a version's log entry."""
     return f"_delta_log/{version:020}.json"
 
 
@@ -652,9 +654,9 @@ def _value(mark: Mark) -> int:
 
 
 def _transactions(owner: Owner, mark: Mark, version: int) -> Iterator[tuple[str, int]]:
-    """Yield the application transactions that are a mark.
+    """Yield the application transactions that make up a mark.
 
-    :param version: the one that it is put on.
+    :param version: the version that it is put on.
     """
     name, token = _app(owner), mark.token.encode()
     yield name, _value(mark)
@@ -664,7 +666,7 @@ def _transactions(owner: Owner, mark: Mark, version: int) -> Iterator[tuple[str,
 
 
 def _marking(owner: Owner, mark: Mark, version: int) -> Iterator[dict[str, Any]]:
-    """Yield the actions that put a mark. The parameters are as of `_transactions`."""
+    """Yield the actions that put a mark. The parameters are those of `_transactions`."""
     return ({"txn": {"appId": name, "version": value}} for name, value in _transactions(owner, mark, version))
 
 
@@ -673,7 +675,7 @@ def _owner_text(owner: Owner) -> str:
 
 
 def _shown_mark(owner: Owner, mark: Mark) -> dict[str, Any]:
-    """Return what the table's history shows people of a commit."""
+    """Return what the table's history shows people about a commit."""
     return {"ingestion": owner.ingestion, "urn": owner.urn, "slot": mark.slot, "token": mark.token, "done": mark.done}
 
 
@@ -681,7 +683,7 @@ def _commit_info(
     operation: str, parameters: Mapping[str, Any] | None = None, owner: Owner | None = None, mark: Mark | None = None
 ) -> dict[str, Any]:
     shown = {"gobblin": _shown_mark(owner, mark)} if owner is not None and mark is not None else {}
-    # The id distinguishes an entry of this call from that of another with the same content.
+    # The id distinguishes this call's entry from another call's with the same content.
     info = {"timestamp": _now(), "operation": operation, "operationParameters": dict(parameters or {})}
     return {**info, "engineInfo": "airflow-gobblin", "txnId": str(uuid.uuid4()), **shown}
 

@@ -14,7 +14,7 @@ from airflow_gobblin.errors import SchemaConflictError, TableError
 __all__ = ["check_added", "check_partitions", "delta_schema", "empty_partition", "has_plain_timestamps"]
 
 _NAMES_CANT_HAVE = frozenset(" ,;{}()\n\t=")
-"""Spark refuses these in the names of columns, unless a table maps its columns, which deltalake doesn't."""
+"""Spark refuses these in column names unless a table maps its columns, which deltalake doesn't."""
 _SAME = (
     *(
         types.is_boolean,
@@ -36,7 +36,7 @@ def delta_schema(schema: pa.Schema, name: str) -> pa.Schema:
     """Return a schema as a Delta table gives it back: times in microseconds and, if they have a zone, in UTC.
 
     :param name: the table, for the error.
-    :raises SchemaConflictError: Delta can't hold a column, or not with its name.
+    :raises SchemaConflictError: Delta can't hold a column, or can't under its name.
     """
     counted = Counter(column.name.lower() for column in schema)
     for column in schema:
@@ -46,7 +46,7 @@ def delta_schema(schema: pa.Schema, name: str) -> pa.Schema:
 
 
 def has_plain_timestamps(kind: pa.DataType | pa.Schema) -> bool:
-    """Return whether it has times without a zone, which take a feature of the protocol."""
+    """Return whether it has times without a zone, which need a feature of the protocol."""
     if isinstance(kind, pa.DataType) and types.is_timestamp(kind):
         return kind.tz is None
     if isinstance(kind, pa.Schema) or types.is_struct(kind):
@@ -57,10 +57,10 @@ def has_plain_timestamps(kind: pa.DataType | pa.Schema) -> bool:
 
 
 def check_added(old: pa.Schema, new: pa.Schema, name: str) -> tuple[pa.Field, ...]:
-    """Return the columns that a table gets.
+    """Return the columns that are added to a table.
 
-    :raises SchemaConflictError: one isn't nullable, or a column is gone or has another type: deltalake writes no table with the
-        feature that widens types.
+    :raises SchemaConflictError: one isn't nullable, or a column is gone or has another type: deltalake doesn't write tables with
+        the feature that widens types.
     """
     before, after = ({column.name: column for column in schema} for schema in (old, new))
     for column in old:
@@ -76,7 +76,7 @@ def check_added(old: pa.Schema, new: pa.Schema, name: str) -> tuple[pa.Field, ..
 
 
 def check_partitions(columns: Iterable[str], rows: pa.RecordBatch, subject: str) -> None:
-    """Refuse rows with a value by which Delta can't partition.
+    """Refuse rows with a value that Delta can't partition by.
 
     :param columns: those of the partition.
     :param subject: whose rows they are, as errors name it.
@@ -89,7 +89,7 @@ def check_partitions(columns: Iterable[str], rows: pa.RecordBatch, subject: str)
 
 
 def empty_partition(subject: str) -> TableError:
-    """Return the error of an empty text in a column of the partition."""
+    """Return the error for an empty text in a partition column."""
     return TableError(
         operation="publish to",
         subject=subject,

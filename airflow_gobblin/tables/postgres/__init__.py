@@ -1,4 +1,4 @@
-"""A table of PostgreSQL, as plans and decisions name it. `table.py` opens it, and loads Arrow, which this doesn't."""
+"""A PostgreSQL table, as plans and decisions name it. `table.py` opens it and loads Arrow; this module doesn't."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from airflow_gobblin.tables.port import OpenTable
 
 LONGEST_NAME = 63
-"""The most bytes of a name: PostgreSQL cuts longer ones off, so that two could become one."""
+"""The most bytes of a name: PostgreSQL truncates longer ones, so two could become one."""
 OWN_SCHEMA = "_gobblin"
-"""The schema of our marks, in the database of the table."""
+"""The schema for our marks, in the table's database."""
 DEFAULT_SCHEMA = "public"
 
 
@@ -26,10 +26,10 @@ class PostgresTable:
     """A table of a PostgreSQL database.
 
     :param conn_id: the connection to the database.
-    :param namespace: the table's schema, which exists.
-    :param table: its name in there.
+    :param namespace: the table's schema, which must exist.
+    :param table: its name in that schema.
     :param lock_seconds: how long a commit waits for a lock that another transaction holds.
-    :param statement_seconds: how long one statement of it may take: a stalled process doesn't hold the table for good.
+    :param statement_seconds: how long one of its statements may take, so that a stalled process doesn't hold the table forever.
     """
 
     conn_id: str
@@ -60,7 +60,7 @@ class PostgresTable:
 
     @property
     def name(self) -> str:
-        """The table and its connection, quoted so that no two tables have one name."""
+        """The table and its connection, quoted so that no two tables share a name."""
         return f"table {self.quoted} of connection {self.conn_id!r}"
 
     @property
@@ -74,7 +74,7 @@ class PostgresTable:
         return (self.conn_id,)
 
     def open(self, connections: Connections, files: Files) -> OpenTable:
-        """Open the table; the database is first asked when it is looked at.
+        """Open the table. The database is first queried by a look.
 
         :raises MissingExtraError: the extra `sql` isn't installed.
         """
@@ -89,7 +89,7 @@ def quoted(name: str) -> str:
 
 
 def why_no_name(name: str) -> str:
-    """Return why PostgreSQL can't have a name as it is, or nothing."""
+    """Return why PostgreSQL can't use a name as it is; empty if it can."""
     if not name or "\0" in name:
         return "is no name"
     if len(name.encode(errors="surrogatepass")) > LONGEST_NAME:

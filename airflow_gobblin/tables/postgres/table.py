@@ -1,18 +1,19 @@
-"""A table of PostgreSQL, open: its content and its marks are of one database, so that a commit is one transaction.
+"""An open PostgreSQL table. Its content and its marks are in one database, so a commit is one transaction.
 
 Our own tables are in the schema `_gobblin` of that database:
 
-* `owners` has a row for each table that belongs to a dataset. Each commit locks it, so that commits to a table follow one
+* `owners` has a row for each table that belongs to a dataset. Each commit locks that row, so commits to a table follow one
   another: a late one waits until the one before it is over, and then finds another mark.
 * `marks` has a row for each slot that committed or was shut out. The newest one of a dataset counts; none is ever removed.
-* `units` numbers the units that are in a table. A row has the number of its unit in `_gobblin_unit`, a column of ours: eight
-  bytes, found again by a BRIN index of a few pages, where token and unit would cost a hundred, or a side table a join by keys
-  that not every table has.
+* `units` numbers the units in a table. A row has its unit's number in `_gobblin_unit`, a column of ours: eight bytes, found
+  through a BRIN index of a few pages. Token and unit would cost a hundred bytes, and a side table a join by keys that not every
+  table has.
 
-All three name tables by their object ids, which a table that is dropped and made anew doesn't keep: its marks are nobody's then.
+All three name tables by their object ids. A table that is dropped and created again doesn't keep its id, so its marks are
+nobody's.
 
-Rows are taken out by DELETE, never by TRUNCATE: that would lock readers out until the commit, and show an empty table to readers
-with an older snapshot. Autovacuum takes back the space.
+Rows are removed by DELETE, never by TRUNCATE, which would lock readers out until the commit and show an empty table to readers
+with an older snapshot. Autovacuum reclaims the space.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ from airflow_gobblin.tables.port import Change, Count, Look, Mark, Merge, Owner,
 from airflow_gobblin.tables.postgres import OWN_SCHEMA, PostgresTable, quoted, types
 
 UNIT = "_gobblin_unit"
-"""The column with the number of a row's unit; null in rows of others."""
+"""The column with the number of a row's unit; null in others' rows."""
 _STAGED = "_gobblin_staged"
 _ROWS_A_BATCH = 32_768
 _UNITS_A_QUERY = 5_000
 _LOCK = 0x60BB11
-"""The advisory lock under which the schema of ours is made, and tables are."""
+"""The advisory lock under which our schema is made, and tables are."""
 _IDLE_SECONDS = 600
 _MOVED = ("3F000", "42P01")
 """SQLSTATEs: no such schema, no such table."""
 _ACTS = ("commit to", "take over")
 _TAKEN = "23505"
-"""The SQLSTATE of a key that is there already."""
+"""The SQLSTATE of a key that already exists."""
 _MAKE = f"""
     CREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA};
     CREATE TABLE IF NOT EXISTS {OWN_SCHEMA}.owners (
@@ -73,7 +74,7 @@ _COLUMNS = """
     WHERE a.attrelid = {relation} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 _TRIGGERS = """
     SELECT 1 FROM pg_catalog.pg_trigger WHERE tgrelid = {relation} AND NOT tgisinternal AND tgenabled <> 'D' LIMIT 1"""
-"""The first trigger that may leave rows out, without a word to the process that copies them."""
+"""The first trigger that may silently leave out rows that a process copies."""
 _UNIQUE = """
     SELECT 1 FROM pg_catalog.pg_index i
     WHERE i.indrelid = {relation} AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
@@ -84,7 +85,7 @@ _UNIQUE = """
 
 
 class _Session:
-    """A connection in a transaction, for statements of ours."""
+    """A connection in a transaction, for our statements."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -112,7 +113,7 @@ class _Session:
     def copy(self, reader: pa.RecordBatchReader, table: str, namespace: str | None) -> int:
         """Copy rows into a table by binary COPY, and return how many were sent.
 
-        :param namespace: the table's schema; `None`: it is a temporary one.
+        :param namespace: the table's schema; `None` for a temporary table.
         """
         where: dict[str, Any] = {"temporary": True} if namespace is None else {"db_schema_name": namespace}
         return int(self._cursor.adbc_ingest(table, reader, mode="append", **where))
@@ -122,7 +123,7 @@ class _Session:
         self._connection.commit()
 
     def close(self) -> None:
-        """Close the connection, and with it a transaction that isn't committed."""
+        """Close the connection, and with it an uncommitted transaction."""
         with suppress(Exception):
             self._cursor.close()
         with suppress(Exception):
@@ -134,7 +135,7 @@ class _Relation:
     """A table, as it was found.
 
     :param columns: those that aren't ours.
-    :param numbered: whether it has the column of units.
+    :param numbered: whether it has the column for units.
     """
 
     oid: int
@@ -161,7 +162,7 @@ class _Seen:
 class OpenPostgresTable:
     """A table of PostgreSQL.
 
-    :param uri: of the connection, with its password.
+    :param uri: the connection's URI, with its password.
     :param files: those of the workspace, where data files are staged.
     :raises MissingExtraError: the driver isn't installed.
     """
@@ -228,7 +229,7 @@ class OpenPostgresTable:
     def commit(self, look: Look, change: Change, owner: Owner, mark: Mark) -> None:
         if look.mark is not None and mark.slot <= look.mark.slot:
             raise self._moved(f"its mark is {look.mark}, and {mark} isn't after it")
-        if look.owner is None:  # else the schema of ours showed whose it is
+        if look.owner is None:  # else our schema has shown whose it is
             self._prepare()
         with self._session("commit to") as session:
             whose = owner if look.owner is None or not change.empty else look.owner
@@ -245,7 +246,7 @@ class OpenPostgresTable:
             session.commit()
 
     def take_over(self, look: Look, owner: Owner, mark: Mark | None = None) -> None:
-        if look.owner is None:  # else the schema of ours showed whose it is
+        if look.owner is None:  # else our schema has shown whose it is
             self._prepare()
         with self._session("take over") as session:
             relation = self._hold(session, look, owner if look.owner is None else look.owner)
@@ -298,7 +299,7 @@ class OpenPostgresTable:
 
     @contextmanager
     def _session(self, operation: str, *, to_read: bool = False) -> Iterator[_Session]:
-        """Open a connection with a transaction, for a moment, and word what goes wrong.
+        """Open a short-lived connection with a transaction, and convert its errors.
 
         :param to_read: whether all its queries see one state, and change nothing.
         """
@@ -320,7 +321,7 @@ class OpenPostgresTable:
                 session.close()
 
     def _limit(self, session: _Session) -> None:
-        """Set what may be set for a transaction: how long it waits, and that its commit is on disk when it is answered."""
+        """Set a transaction's own limits: how long it waits, and that its commit is on disk before it is answered."""
         limits = {
             "lock_timeout": f"{self._table.lock_seconds}s",
             "statement_timeout": f"{self._table.statement_seconds}s",
@@ -338,7 +339,7 @@ class OpenPostgresTable:
         )
 
     def _error(self, error: Exception, operation: str, *, connected: bool) -> GobblinError:
-        """Return an error of the driver as one of ours, without secrets."""
+        """Return a driver's error as one of ours, without secrets."""
         state = getattr(error, "sqlstate", None) or ""
         moved = state in _MOVED or (state == _TAKEN and "marks_pkey" in str(error))
         kind = TableMovedError if moved and operation in _ACTS else TableError
@@ -356,7 +357,7 @@ class OpenPostgresTable:
         )
 
     def _prepare(self) -> None:
-        """Make the schema of ours, unless it is there."""
+        """Create our schema, unless it exists."""
         with self._session("prepare the marks of", to_read=True) as session:
             if self._is_prepared(session):
                 return
@@ -367,7 +368,7 @@ class OpenPostgresTable:
             session.commit()
 
     def _is_prepared(self, session: _Session) -> bool:
-        """Return whether the schema of ours is there, whole: its three tables are made in one transaction."""
+        """Return whether our schema exists, as a whole: its three tables are made in one transaction."""
         ((found,),) = session.rows(
             "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
             f"WHERE n.nspname = '{OWN_SCHEMA}' AND c.relname IN ('owners', 'marks', 'units') AND c.relkind = 'r'"
@@ -379,7 +380,7 @@ class OpenPostgresTable:
     def _relation(self, session: _Session) -> _Relation | None:
         """Return the table, or `None` if there is none.
 
-        :raises TableError: the relation of that name is no table that rows can be put into for good.
+        :raises TableError: the relation of that name isn't a table that keeps rows for good.
         """
         found = session.rows(
             "SELECT c.oid::bigint, c.relkind::text, c.relpersistence::text, "
@@ -417,7 +418,7 @@ class OpenPostgresTable:
         return Mark(*found[0]) if found else None
 
     def _version(self, session: _Session, oid: int) -> str:
-        """Return the number of the newest mark, whosever it is."""
+        """Return the number of the newest mark, whoever owns it."""
         query = f"SELECT COALESCE(max(id)::text, '') FROM {OWN_SCHEMA}.marks WHERE relation = {oid}"
         return str(session.rows(query)[0][0])
 
@@ -426,9 +427,9 @@ class OpenPostgresTable:
     def _hold(self, session: _Session, look: Look, owner: Owner, *, exclusive: bool = False) -> _Relation:
         """Lock the owner's row and the table, then compare both with a look: the result holds until the transaction ends.
 
-        Each statement sees what was committed when it began, so those after the lock see all that was done under it.
+        Each statement sees what was committed when it began, so those after the lock see everything done under it.
 
-        :param exclusive: whether its columns are to be changed.
+        :param exclusive: whether its columns will be changed.
         :raises TableMovedError: something isn't as in the look.
         """
         if not isinstance(look.at, _Seen):
@@ -462,7 +463,7 @@ class OpenPostgresTable:
         )
 
     def _claim(self, session: _Session, oid: int, owner: Owner) -> None:
-        """Make the table a dataset's, if it is nobody's."""
+        """Give the table to a dataset, if it is nobody's."""
         session.run(
             f"INSERT INTO {OWN_SCHEMA}.owners (relation, owner, dataset) VALUES ({oid}, $1, $2) ON CONFLICT DO NOTHING",
             owner.key,
@@ -484,7 +485,7 @@ class OpenPostgresTable:
         session.run(f"DELETE FROM {OWN_SCHEMA}.units WHERE relation = {relation.oid}")
 
     def _remove(self, session: _Session, relation: _Relation, change: Change) -> None:
-        """Take out the rows of units, which must be as many as their slots published.
+        """Remove the rows of units; they must be as many as their slots published.
 
         :raises TableError: they aren't.
         """
@@ -508,7 +509,7 @@ class OpenPostgresTable:
     def _numbers(
         self, session: _Session, relation: _Relation, units: Sequence[tuple[str, str]], condition: str = ""
     ) -> dict[int, tuple[tuple[str, str], int]]:
-        """Return units by their numbers, with how many files each came from."""
+        """Return units by number, each with how many files it came from."""
         found = session.rows(
             f"SELECT u.id, u.token, u.unit, u.files FROM {OWN_SCHEMA}.units u "
             "JOIN jsonb_array_elements($1::jsonb) w ON u.token = w ->> 0 AND u.unit = w ->> 1 "
@@ -518,7 +519,7 @@ class OpenPostgresTable:
         return {number: ((token, unit), files) for number, token, unit, files in found}
 
     def _rows_of(self, session: _Session, act: str, units: Mapping[int, object]) -> dict[int, int]:
-        """Return how many rows of units there are, by their numbers.
+        """Return how many rows units have, by their numbers.
 
         :param act: the statement about the rows, without its condition: it selects or deletes them.
         """
@@ -529,7 +530,7 @@ class OpenPostgresTable:
         return dict(session.rows(f"{query} SELECT {UNIT}, count(*) FROM found GROUP BY 1"))
 
     def _add(self, session: _Session, relation: _Relation, change: Change, mark: Mark) -> None:
-        """Put in the rows of the data files."""
+        """Add the rows of the data files."""
         if not relation.numbered:
             session.run(f"ALTER TABLE {self._quoted} ADD COLUMN {UNIT} bigint")
             session.run(f"CREATE INDEX ON {self._quoted} USING brin ({UNIT})")
@@ -571,7 +572,7 @@ class OpenPostgresTable:
         return numbers
 
     def _merge(self, session: _Session, relation: _Relation, merge: Merge, stream: _Stream) -> int:
-        """Put in the newest row of each key, unless the table has a newer one; return how many rows were copied."""
+        """Merge in the newest row of each key, unless the table has a newer one; return how many rows were copied."""
         self._see_key(session, relation, merge)
         names = [quoted(name) for name in (*stream.names, UNIT)]
         listed, keys = ", ".join(names), ", ".join(quoted(key) for key in merge.keys)
@@ -595,14 +596,14 @@ class OpenPostgresTable:
         return copied
 
     def _has_keys_twice(self, session: _Session, merge: Merge, rows: int) -> bool:
-        """Return whether a key has two rows: only then the newest is sought.
+        """Return whether a key has two rows; the newest is sought only then.
 
         :param rows: the number of rows.
         :raises TableError: a row has no value in its key.
         """
         keys = ", ".join(quoted(key) for key in merge.keys)
         null = " OR ".join(f"{quoted(key)} IS NULL" for key in merge.keys)
-        # Which sorts the keys: to group by them takes up to six times as long.
+        # This sorts the keys; grouping by them takes up to six times as long.
         ((different, lacking),) = session.rows(f"SELECT count(DISTINCT ({keys})), bool_or({null}) FROM {_STAGED}")
         if lacking:
             raise TableError(
@@ -611,7 +612,7 @@ class OpenPostgresTable:
         return bool(different < rows)
 
     def _see_ties(self, session: _Session, merge: Merge) -> None:
-        """See that one row of each key is its newest version.
+        """Check that one row of each key is its newest version.
 
         :raises TableError: two are, and nothing decides between them.
         """
@@ -633,7 +634,7 @@ class OpenPostgresTable:
             )
 
     def _see_key(self, session: _Session, relation: _Relation, merge: Merge) -> None:
-        """See that an index keeps keys apart."""
+        """Make sure that an index keeps keys unique."""
         query = _UNIQUE.format(relation=relation.oid, count=len(merge.keys))
         if not session.rows(query, json.dumps(merge.keys)):
             keys = ", ".join(quoted(key) for key in merge.keys)
@@ -641,7 +642,7 @@ class OpenPostgresTable:
 
 
 class _Stream:
-    """The rows of data files as one stream, a batch of which is in memory at a time.
+    """The rows of data files as one stream, with one batch in memory at a time.
 
     :param columns: those of the table that can be written. Those that the first file lacks are left out.
     :param numbers: those of units.
@@ -693,7 +694,7 @@ class _Stream:
 
 
 def _written(owner: Owner) -> str:
-    """Return an owner as JSON, since a URN may have characters that PostgreSQL's text can't."""
+    """Return an owner as JSON, since a URN may have characters that PostgreSQL's text can't have."""
     return json.dumps([owner.journal, owner.ingestion, owner.urn])
 
 
@@ -711,5 +712,5 @@ def _newer(order: Sequence[str]) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    """Return the message of the server or the driver, in one line."""
+    """Return the message of the server or the driver, on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

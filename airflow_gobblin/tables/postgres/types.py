@@ -1,7 +1,7 @@
-"""Types of PostgreSQL's columns, and those of Arrow that they hold without loss.
+"""PostgreSQL's column types, and the Arrow types that they hold without loss.
 
-Types that PostgreSQL has no counterpart for are refused: nanoseconds, nested types other than lists of plain values, durations.
-So are columns that somebody made with a type that changes values: `char(n)` pads them, `timestamp(3)` rounds them.
+Types without a counterpart in PostgreSQL are refused: nanoseconds, nested types other than lists of plain values, durations. So
+are columns that somebody gave a type that changes values: `char(n)` pads them, `timestamp(3)` rounds them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAIN = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-"""Types by PostgreSQL's names of them; `varchar` is `text`, `numeric` has parameters, `json` is an extension in Arrow."""
+"""Types by their names in PostgreSQL; `varchar` is `text`, `numeric` has parameters, `json` is an extension in Arrow."""
 _SQL = {kind: name for name, kind in _PLAIN.items()}
 _HELD_BY = {
     pa.int8(): pa.int16(),
@@ -53,7 +53,7 @@ _WIDER = {
     "float4": ("float8",),
 }
 _DAYS = (-2_440_588, 2_145_042_905)
-"""The first and the last day that PostgreSQL knows, from 1970; beyond them lie its infinities."""
+"""The first and the last day that PostgreSQL has, counted from 1970; its infinities lie beyond them."""
 _MICROSECONDS = (_DAYS[0] * 86_400_000_000, (1 << 63) - 1)
 _NUL = re.compile(rb"\0")
 _SYSTEM_COLUMNS = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
@@ -62,7 +62,7 @@ _DIGITS = 76
 
 
 def held_by(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type that a column of PostgreSQL has, in Arrow, which holds all values of a type; `None`: there is none."""
+    """Return, as an Arrow type, the PostgreSQL column type that holds all values of a type; `None` if there is none."""
     if kind in _SQL:
         return kind
     if pa.types.is_dictionary(kind):
@@ -91,9 +91,9 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def arrow_type(base: str, modifier: int, element: str = "") -> pa.DataType:
-    """Return the type of a column of a table, whoever made it. A type that rows of ours can't be written to is opaque.
+    """Return the type of a table's column, whoever made it. A type that our rows can't be written to is opaque.
 
-    :param base: PostgreSQL's name of it; of an array, anything.
+    :param base: its name in PostgreSQL; for an array, anything.
     :param modifier: its parameters, as the catalog keeps them; -1: none.
     :param element: the name of an array's elements.
     """
@@ -122,12 +122,12 @@ def decimal(precision: int, scale: int) -> pa.DataType | None:
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Return whether a type is Arrow's of JSON."""
+    """Return whether a type is Arrow's JSON type."""
     return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json"
 
 
 def can_widen(present: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether each value of a column's type is one of another type too, so that PostgreSQL may convert it."""
+    """Return whether each value of a column's type is also one of another type, so that PostgreSQL may convert it."""
     if pa.types.is_decimal(present) and pa.types.is_decimal(wanted):
         more = wanted.scale - present.scale
         return bool(more >= 0 and wanted.precision - present.precision >= more)
@@ -140,7 +140,7 @@ def fitted(schema: pa.Schema, subject: str) -> pa.Schema:
     """Return a schema as a table has it, without metadata.
 
     :param subject: whose schema it is, as errors name it.
-    :raises SchemaConflictError: PostgreSQL can't hold a column, by its type or its name.
+    :raises SchemaConflictError: PostgreSQL can't hold a column, because of its type or its name.
     """
     unfit = [f"column {field.name!r} ({why})" for field in schema if (why := _why_unfit(field))]
     unfit += [
@@ -167,7 +167,7 @@ def _is_nested(kind: pa.DataType) -> bool:
 
 
 def converted(batch: pa.RecordBatch, schema: pa.Schema, subject: str) -> list[pa.Array]:
-    """Return the columns of a batch as the driver sends them, exactly; nulls for a column that it lacks.
+    """Return the columns of a batch exactly as the driver sends them, with nulls for a column that it lacks.
 
     :param schema: the table's, as `fitted` returns it.
     :raises TableError: a value can't be held; the error names the column.
@@ -209,7 +209,7 @@ def _check_texts(array: pa.Array, name: str, subject: str) -> None:
     bounds = memoryview(offsets).cast("i")
     start, end = bounds[values.offset], bounds[values.offset + len(values)]
     if data is None or _NUL.search(data, start, end) is None:
-        return  # a search in all bytes takes a tenth of the time, but sees those of nulls too
+        return  # searching all bytes takes a tenth of the time, but sees those of nulls too
     if pc.any(pc.match_substring(values, "\0")).as_py():
         raise TableError(
             operation="write",
@@ -220,7 +220,7 @@ def _check_texts(array: pa.Array, name: str, subject: str) -> None:
 
 
 def _check_times(array: pa.Array, name: str, subject: str) -> None:
-    """Refuse dates and times that PostgreSQL would take for its infinities, or for other ones."""
+    """Refuse dates and times that PostgreSQL would take for its infinities, or for different ones."""
     values = _values(array)
     if pa.types.is_date32(values.type):
         bits, (low, high) = pa.int32(), _DAYS
@@ -239,7 +239,7 @@ def _check_times(array: pa.Array, name: str, subject: str) -> None:
 
 
 def _values(array: pa.Array) -> pa.Array:
-    """Return the values of a column: of JSON its texts, and of lists what is in them."""
+    """Return the values of a column: the texts of JSON, and the items of lists."""
     if is_json(array.type):
         return array.storage
     return array.flatten() if pa.types.is_list(array.type) else array
@@ -249,7 +249,7 @@ def _values(array: pa.Array) -> pa.Array:
 class PresentColumn:
     """A column that a table has.
 
-    :param computed: whether its values are made by PostgreSQL, so that none can be written.
+    :param computed: whether PostgreSQL computes its values, so that none can be written.
     """
 
     name: str

@@ -3,9 +3,9 @@
     KafkaSource(conn_id="kafka", topics=("clicks", "orders.*"), start=Start.EARLIEST)
 
 Each topic is a dataset, whose positions are the offsets of its partitions. Only the journal records where the watermark is: no
-consumer group is read. A run plans up to the end of each partition, for `read_committed` up to the first open transaction.
+consumer group is read. A run plans up to the end of each partition or, for `read_committed`, up to the first open transaction.
 
-A DAG file imports this module; Arrow and the driver are loaded when a topic is planned or read.
+A DAG file imports this module; Arrow and the driver are loaded only when a topic is planned or read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Start(StrEnum):
 
 
 class OutOfRange(StrEnum):
-    """The response if the offsets to be read next aren't in the log any more, or not yet."""
+    """The response if the offsets to be read next are no longer in the log, or not yet."""
 
     FAIL = "fail"
     """The topic isn't planned, and the error names partition and offsets."""
@@ -71,8 +71,8 @@ class Isolation(StrEnum):
 class KafkaSource:
     """Topics behind one connection.
 
-    :param conn_id: an Airflow connection of type Kafka: its extra is librdkafka's configuration, as of Airflow's Kafka provider;
-        or `kafka://[user:password@]host:port`.
+    :param conn_id: an Airflow connection of type Kafka, whose extra is librdkafka's configuration, as for Airflow's Kafka
+        provider; or `kafka://[user:password@]host:port`.
     :param topics: names, or regular expressions that match whole names; internal topics match by name only.
     :param exclude: likewise: topics that are left out.
     :param start: where the first load begins: at the log's beginning or end, at a point in time, or at an offset of each
@@ -80,7 +80,7 @@ class KafkaSource:
     :param out_of_range: what to do where the offsets to be read next aren't in the log.
     :param isolation: which records of transactions are read.
     :param values: the format of the values: `BytesValues()`, `TextValues()`, `JsonValues(…)`, `AvroValues(…)`.
-    :param unit_bytes: about how many published bytes a work unit reads; by default a file of the sink.
+    :param unit_bytes: about how many published bytes a work unit reads; by default those of a file of the sink.
     :param max_units: the most work units of a topic.
     :param commit_group: a consumer group that the offsets are committed to once they are published, for dashboards that show
         its lag; nothing is read back. It must have no members of its own.
@@ -117,12 +117,12 @@ class KafkaSource:
 
     @property
     def reads_in_order(self) -> bool:
-        """Whether it can read in order: each partition is."""
+        """Whether it can read in order: it can, as each partition is in order."""
         return True
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """That of the cluster, and those of the values' format."""
+        """The connection to the cluster, and those of the values' format."""
         return (self.conn_id, *self.values.connection_ids)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
@@ -154,8 +154,8 @@ class KafkaSource:
         """Plan the uncovered offsets of a topic, holes first, in units of about one file.
 
         :raises SourceError: the cluster, or the registry of the values' schema, can't be reached; or the topic isn't there.
-        :raises ConfigurationError: the topic was made anew; offsets are out of range; its values can't be columns; or there is
-            none, and it is a pattern.
+        :raises ConfigurationError: the topic was made anew; offsets are out of range; its values can't be columns; or it is a
+            pattern that matches none.
         """
         from airflow_gobblin.rows.sources.kafka.cluster import Cluster
         from airflow_gobblin.rows.sources.kafka.planning import plan_topic
@@ -166,7 +166,7 @@ class KafkaSource:
 
     def resolve(self, dataset: Dataset, request: RangeRequest, connections: Connections) -> Range:
         """Resolve a backfill's range: points in time by the records' timestamps, integers as offsets of every partition, and
-        offsets by partition as what they are.
+        offsets by partition unchanged.
 
         :raises SourceError: the cluster can't be reached.
         :raises NoSuchRangeError: no partition has records in it.

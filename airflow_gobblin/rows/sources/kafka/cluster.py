@@ -48,11 +48,11 @@ T = TypeVar("T")
 
 SECONDS_TO_ANSWER = 30.0
 _LOOK = 0.2
-"""The seconds between two looks at whether a server has refused the client."""
+"""The seconds between two checks of whether a server has refused the client."""
 _EVENTS = 20
 """The number of errors of its connections that a client remembers."""
 _OURS = ("group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "isolation.level")
-"""Settings that the reading of exact ranges rests on."""
+"""Settings that reading exact ranges depends on."""
 
 
 class Cluster:
@@ -103,7 +103,7 @@ class Cluster:
         return {n: entry.value for n, entry in self._answer("describe", futures[resource], f"topic {topic!r}").items()}
 
     def offsets(self, topic: str, asked: Mapping[int, OffsetSpec]) -> dict[int, int | SourceError]:
-        """Return an offset of each partition; the error, of those that can't be asked. An offset of -1 is none."""
+        """Return an offset of each partition, or the error for one that can't be asked. An offset of -1 means none."""
         if not asked:
             return {}
         level = (
@@ -124,7 +124,7 @@ class Cluster:
     def consumer(self, **settings: Any) -> Consumer:
         """Return a consumer that commits nothing and fails where an offset is out of range."""
         ours = {
-            "group.id": "airflow_gobblin",  # asked for by the client; nothing is committed to it
+            "group.id": "airflow_gobblin",  # required by the client; nothing is committed to it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
@@ -148,7 +148,7 @@ class Cluster:
                     raise KafkaException(place.error)
 
     def check_admitted(self, operation: str, subject: str) -> None:
-        """Make sure that no server refused this client, since it last asked: it would be tried again, in silence.
+        """Check that no server has refused this client since it last asked: the client would silently keep trying.
 
         :raises SourceError: one did.
         """
@@ -214,7 +214,7 @@ _HINTS = {
     "broker's: `ssl.ca.location`, or `ssl.ca.pem`.",
 }
 _REFUSALS = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL)
-"""The errors after which the client tries again for ever, and that no further try makes good."""
+"""The errors after which the client tries again forever, though no further try can succeed."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Topic:
         return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int | SourceError]:
-        """Return the offset after the last record that can be read of each log."""
+        """Return, for each log, the offset after the last record that can be read."""
         return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def at(self, time: datetime, partitions: Iterable[int]) -> dict[int, int | SourceError]:

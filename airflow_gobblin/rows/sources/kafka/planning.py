@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 TOPIC_ID = "topic_id"
 """The property of a unit that names its topic's id."""
 LOST = "lost"
-"""The property of a unit whose offsets the log doesn't have any more; it reads nothing."""
+"""The property of a unit whose offsets the log no longer has; it reads nothing."""
 _RECORD_BYTES = 100.0
 """The size of a record in files, before any is known."""
 _UNIT_BYTES = 128 << 20
 _STEPS = 3
-"""The number of times the age of the oldest record is halved: it is known to an eighth."""
+"""The number of halvings that find the age of the oldest record, to within an eighth."""
 
 Offsets = dict[int, int]
 """An offset of each partition."""
@@ -100,7 +100,7 @@ def plan_topic(
 
 @dataclass(frozen=True)
 class _Log:
-    """The first offset of each partition's log, and the one after its last, of the partitions that can be asked."""
+    """The first offset of each partition's log, and the one after its last, for the partitions that can be asked."""
 
     starts: Offsets
     ends: Offsets
@@ -204,9 +204,9 @@ def _of_ranges(ranges: Iterable[Range]) -> Iterator[Piece]:
 def _split_lost(
     source: KafkaSource, topic: Topic, pieces: Sequence[Piece], log_of: _Log, *, asked: bool
 ) -> tuple[list[Piece], list[Piece]]:
-    """Return the pieces that the log doesn't have any more, and those to read.
+    """Return the pieces that the log no longer has, and those to read.
 
-    :param asked: whether they are a backfill's: nothing of these is given up.
+    :param asked: whether they are a backfill's, of which nothing is given up.
     :raises ConfigurationError: pieces are lost, and `out_of_range` doesn't allow it.
     :raises NoSuchRangeError: likewise, in a backfill.
     """
@@ -245,7 +245,7 @@ def _split_lost(
 def _backlog(
     topic: Topic, pieces: Sequence[Piece], lost: Sequence[Piece], row_bytes: float, batch: Batch, now: datetime
 ) -> Backlog:
-    """Return what waits. Its age is known to an eighth of the longest that it may wait."""
+    """Return what waits. Its age is known to within an eighth of the longest that it may wait."""
     rows = sum(map(len, pieces))
     if not rows:
         return Backlog(now, 0, 0)
@@ -274,8 +274,8 @@ def _keeps(settings: Mapping[str, str]) -> timedelta | None:
 
 
 def _oldest(topic: Topic, pieces: Sequence[Piece], now: datetime, longest: timedelta) -> datetime:
-    """Return a time that is not after the oldest record of the pieces, nor by more than an eighth before it, within the longest
-    that it may wait.
+    """Return about when the oldest record of the pieces came: at that time, or after it by less than an eighth of `longest`, the
+    time that it may wait. If it has waited for longer, return when it should have been read.
     """
     first: Offsets = {}
     for piece in pieces:
@@ -325,7 +325,7 @@ def _units(
     row_bytes: float,
     kept: Mapping[str, Json],
 ) -> Iterator[WorkUnit]:
-    """Yield units that read about one file each: several partitions in one, or a part of one. Those that failed are apart."""
+    """Yield units that read about one file each: several partitions, or a part of one. Those that failed get their own."""
     size = source.unit_bytes or request.file_bytes or _UNIT_BYTES
     total = sum(map(len, pieces))
     count = min(source.max_units, max(1, round(total * row_bytes / size)))
@@ -342,7 +342,7 @@ def _units(
 
 
 def cut(pieces: Iterable[Piece], most: int) -> list[list[Piece]]:
-    """Cut pieces into groups of so many offsets, in order. A partition is in a group once."""
+    """Cut pieces into groups of at most `most` offsets, in order. A partition is in a group only once."""
     groups: list[list[Piece]] = []
     left = 0
     for piece in pieces:
@@ -378,14 +378,14 @@ def _vector(planned: Range, group: Iterable[Piece]) -> Range:
 
 
 def _partitions(unit: object) -> Iterator[int]:
-    """Yield the partitions of which a unit was to read something."""
+    """Yield the partitions from which a unit was to read something."""
     low, high = getattr(unit, "low", None), getattr(unit, "expected_high", None)
     if isinstance(low, MultiLongWatermark) and isinstance(high, MultiLongWatermark):
         yield from (p for p, (a, b) in enumerate(zip(low.values, high.values, strict=True)) if a < b)
 
 
 def resolve_range(topic: Topic, request: RangeRequest) -> Range:
-    """Resolve a backfill's range to offsets. In partitions that it doesn't have it is empty.
+    """Resolve a backfill's range to offsets. It is empty in partitions that it doesn't have.
 
     :raises NoSuchRangeError: no partition has records in it; or there is no such partition.
     :raises SourceError: a partition can't be asked.

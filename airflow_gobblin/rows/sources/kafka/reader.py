@@ -23,7 +23,7 @@ from airflow_gobblin.rows.sources.kafka.values import Decoder, ValueFormat
 _AT_ONCE = 2_000
 """The most records of a batch: so few that they stay in the processor's caches until they are in columns."""
 _WAIT = 0.1
-"""For how many seconds a batch is collected, while fewer records come: so long the end of each unit waits."""
+"""How many seconds a batch is collected for, while fewer records come. The end of each unit waits that long."""
 _FETCHING = {
     "fetch.min.bytes": 1 << 20,
     "fetch.wait.max.ms": 100,
@@ -39,7 +39,7 @@ _FETCHING = {
 class KafkaReader:
     """A unit being read: each partition from its low offset up to its high one, in order.
 
-    Offsets without a record are left out in silence: they are of transactions' marks, of aborted transactions, or of records
+    Offsets without a record are silently left out: they belong to transactions' marks, to aborted transactions, or to records
     that were compacted away. An offset that was removed before it could be read is an error.
     """
 
@@ -83,7 +83,7 @@ class KafkaReader:
         return self.actual_high
 
     def cut(self, rows: int) -> tuple[int, MultiLongWatermark]:
-        """Return the first offset of each partition that the first rows of the last batch don't have: it can be cut anywhere."""
+        """Return the first offset of each partition after the first rows of the last batch, which can be cut anywhere."""
         assert self._last is not None
         reached = _ends(self._last.slice(0, rows))
         ends = (max(before, reached.get(partition, 0)) for partition, before in enumerate(self._before))
@@ -96,8 +96,8 @@ class KafkaReader:
 
     @property
     def properties(self) -> Mapping[str, Json]:
-        """The topic's id, by which planning knows another one of the same name; the schema of its values; and the offsets that
-        are lost.
+        """The topic's id, by which planning recognizes another one of the same name; the schema of its values; and the offsets
+        that are lost.
         """
         return self._unit.properties
 

@@ -23,9 +23,9 @@ RECORD = pa.schema(
 )
 """A record without its value, whose columns follow: all null for a record without one, which marks its key as deleted."""
 SCHEMA = RECORD.append(pa.field("value", pa.binary()))
-"""A record as it is."""
+"""A raw record."""
 _NO_TIME = 0
-"""The type of a timestamp that a record doesn't have."""
+"""The timestamp type of a record that has none."""
 
 
 def with_values(columns: pa.Schema, topic: str) -> pa.Schema:
@@ -47,8 +47,8 @@ def with_values(columns: pa.Schema, topic: str) -> pa.Schema:
 def batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
     """Return records as a batch of rows.
 
-    A column is made by one call a record, which is most of what reading costs: so no line of Python runs for a record unless it
-    has headers, or no time.
+    A column is made with one call per record, and these calls are most of what reading costs. So no line of Python runs for a
+    record unless it has headers, or no time.
     """
     columns = [
         _column(Message.partition, messages, 0),

@@ -87,11 +87,11 @@ class SqlSource:
 
     @property
     def declared(self) -> tuple[Dataset, ...]:
-        """One dataset a table, in the order given."""
+        """One dataset per table, in the order given."""
         return tuple(Dataset(table.urn, table.extract, table.read_from) for table in self.tables)
 
     def datasets(self, connections: Connections) -> tuple[Dataset, ...]:
-        """Return those declared. The database is not queried."""
+        """Return the declared datasets. The database is not queried."""
         return self.declared
 
     def check(self, dataset: Dataset, connections: Connections) -> Iterator[GobblinError]:

@@ -42,7 +42,7 @@ class Declared:
     :param base: the type's plain name, for looking up and for casting to.
     :param modifier: the type's modifier, in PostgreSQL.
     :param nullable: whether it may hold NULL.
-    :param element: the plain name of an array's elements; empty if it is no array.
+    :param element: the plain name of an array's elements; empty if it isn't an array.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Dialect(Protocol):
         """Open an ADBC connection in a read transaction that sees one state of the data, with `zone` for times without one.
 
         :param snapshot: the state to see, as `Session.snapshot` names it; by default the present one.
-        :raises SnapshotGoneError: it can't be seen any more.
+        :raises SnapshotGoneError: it can no longer be seen.
         """
 
     def snapshot(self, session: Session) -> str:
@@ -139,7 +139,7 @@ class Dialect(Protocol):
         """Select the table's columns as the fields of `Declared`, in order; none if there is no such table."""
 
     def indexes(self, namespace: str, table: str, column: str) -> Statement:
-        """Select the names of what gives the rows of a table in the order of a column: its indexes that begin with it."""
+        """Select the names of what gives the rows of a table in the order of a column: the indexes that begin with the column."""
 
     def primary_keys(self, namespace: str, table: str) -> Statement:
         """Select the columns of the table's primary key, in order; none if it has none."""
@@ -160,7 +160,7 @@ class Dialect(Protocol):
         """Return a condition for rows without a position on the axis: NULL, or no value of the column's type; empty if none."""
 
     def number(self, column: Column, axis: Axis) -> str:
-        """Return a delta column as a number that grows with its position, like `number_of` its values."""
+        """Return a delta column as a number that grows with its position, as `number_of` does for its values."""
 
     def bucket(self, number: str, ends: tuple[str, str], count: int) -> str:
         """Return which of `count` buckets of equal width between two ends a number lies in."""
@@ -213,7 +213,7 @@ class Bulk(Protocol):
         """
 
     def close(self) -> None:
-        """End it without waiting for data in transfer; harmless twice."""
+        """End it without waiting for data in transfer; safe to repeat."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class MisreadError(Exception):
 
 
 class SnapshotGoneError(Exception):
-    """A snapshot can't be read any more: its holder is gone."""
+    """A snapshot can no longer be read: its holder is gone."""
 
 
 class BadValue(Exception):
@@ -355,7 +355,7 @@ class Session:
         return SourceDataError(operation=self.operation, subject=self.subject, cause=cause, hint=hint)
 
     def close(self) -> None:
-        """End the transaction and close the connection, without waiting for data in transfer; harmless twice."""
+        """End the transaction and close the connection, without waiting for data in transfer; safe to repeat."""
         if self._bulk is not None:
             self._bulk.close()
         connection, self._connection = self._connection, None

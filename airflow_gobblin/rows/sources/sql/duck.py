@@ -1,7 +1,7 @@
 """Large results of PostgreSQL through DuckDB's scanner, which decodes binary COPY in half the time of ADBC's driver.
 
-It strips the spaces of `char(n)`, so that type isn't read this way; nor are arrays. It reads a numeric NaN as 0: where it reads
-a 0, the server is asked whether there is a NaN.
+It strips the spaces of `char(n)`, so that type isn't read this way; nor are arrays. It reads a numeric NaN as 0, so where it
+reads a 0, the server is asked whether there is a NaN.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class DuckResult:
             raise MisreadError("a numeric is NaN")
 
     def close(self) -> None:
-        """End the transaction and close the connection, without waiting for data in transfer; harmless twice."""
+        """End the transaction and close the connection, without waiting for data in transfer; safe to repeat."""
         connection, self._connection = self._connection, None
         if connection is None:
             return

@@ -46,7 +46,7 @@ def plan_snapshot(scan: Scan, request: PlanRequest) -> DatasetPlan:
     """Plan the whole table as one unit, or as several if it is big and has an integer to split it by.
 
     It is also one unit if units can't be read in one snapshot of the database. Rows that come before the snapshot is taken
-    may have any integer, so first and last unit are open.
+    may have any integer, so the first and last units are open.
     """
     if request.limits.any:
         raise _refused(scan, "a snapshot is read whole or not at all", "Take the limits off, or make it append-only.")
@@ -78,7 +78,7 @@ def plan_ranges(scan: Scan, state: DatasetState, request: PlanRequest) -> Datase
     """Plan the uncovered ranges up to the request's end, holes first; no units if they have no rows. Or a backfill's ranges.
 
     :raises SourceError: rows without a position.
-    :raises ConfigurationError: the delta column is another than before; or it has no index, and units are read in its order.
+    :raises ConfigurationError: the delta column isn't the same as before; or it has no index, and units are read in its order.
     """
     first = state.coverage.origin is None
     takes_all = first and scan.table.kind is ExtractKind.SNAPSHOT_APPEND
@@ -150,7 +150,7 @@ def _wanted(scan: Scan, state: DatasetState, request: PlanRequest) -> list[tuple
 def resolve_range(session: Session, table: SqlTable, request: RangeRequest) -> Range:
     """Resolve a backfill's range to positions of the delta column, up to where a run may read it now.
 
-    :raises NoSuchRangeError: it is outside the data, or doesn't suit such a column.
+    :raises NoSuchRangeError: it is outside the data, or doesn't suit the column.
     """
     scan = open_scan(session, table)
     end, least = end_position(scan), _least(scan)

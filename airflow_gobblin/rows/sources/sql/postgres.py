@@ -108,7 +108,7 @@ class Postgres:
         return connection
 
     def snapshot(self, session: Session) -> str:
-        """Return an exported snapshot: PostgreSQL's name of it, the transactions that it sees, and a random part, as PostgreSQL
+        """Return an exported snapshot: PostgreSQL's name for it, the transactions that it sees, and a random part, as PostgreSQL
         may reuse a name after a restart.
         """
         statement = session.statement()
@@ -141,7 +141,7 @@ class Postgres:
         return statement
 
     def pages(self, namespace: str, table: str) -> Statement:
-        """Select those of tables and materialized views, as they are on disk; views and partitioned tables have none."""
+        """Select the pages of tables and materialized views on disk; views and partitioned tables have none."""
         statement = Statement(self.placeholder)
         relation = statement.bind(self.relation(namespace, table))
         statement.text = f"""
@@ -195,7 +195,7 @@ class Postgres:
         return statement
 
     def indexes(self, namespace: str, table: str, column: str) -> Statement:
-        """Select the valid B-trees of all rows, from pg_catalog."""
+        """Select the valid B-trees over all rows, from pg_catalog."""
         statement = Statement(self.placeholder)
         statement.text = f"""
             SELECT o.relname::text
@@ -234,7 +234,7 @@ class Postgres:
 
     def column(self, declared: Declared, cast: str | None, zone: str) -> Column | None:
         """Use PostgreSQL's own casts, except that they lose nothing, and round only if declared to. A column without a
-        type here is read as PostgreSQL's text, which loses nothing: numeric without a scale or of over 38 digits, enums,
+        type here is read as PostgreSQL's text, which loses nothing: numeric without a scale or with over 38 digits, enums,
         times, intervals, ranges.
         """
         name = quoted(declared.name)
@@ -286,7 +286,7 @@ class Postgres:
         return value
 
     def row_bytes(self, columns: Sequence[Column]) -> str:
-        """Return the stored sizes, and two bytes a column."""
+        """Return the stored sizes, plus two bytes per column."""
         return " + ".join(f"COALESCE(pg_column_size({quoted(c.name)}), 0) + 2" for c in columns)
 
     def select(self, columns: Sequence[Column], key: str, source: str, order: str) -> str:
@@ -359,7 +359,7 @@ class Postgres:
 def _see(cursor: Any, snapshot: str) -> None:
     """Let a transaction see a snapshot, before its first query.
 
-    :raises SnapshotGoneError: it isn't held any more.
+    :raises SnapshotGoneError: it is no longer held.
     """
     name, seen, _ = snapshot.split("/")
     if not _SNAPSHOT.fullmatch(name):
@@ -410,7 +410,7 @@ def _as_text(expression: str) -> str:
 
 
 def _type_of(base: str, modifier: int, name: str) -> tuple[pa.DataType, str]:
-    """Return the type of a column that is no array, and the SQL that selects it."""
+    """Return the type of a column that isn't an array, and the SQL that selects it."""
     kind = _numeric(modifier) if base == "numeric" else _TYPES.get(base)
     if kind is None:
         return pa.string(), _as_text(name)
@@ -434,7 +434,7 @@ def _array(declared: Declared) -> Column:
 
 
 def _cast(declared: Declared, cast: str, kind: pa.DataType) -> str:
-    """Return a cast that refuses values of which it would lose something."""
+    """Return a cast that refuses values that it can't keep whole."""
     name, base = quoted(declared.name), declared.base
     if pa.types.is_decimal(kind):  # Arrow parses the text, and refuses values that don't fit
         return _as_text(name if base == "numeric" else _number(base, name))

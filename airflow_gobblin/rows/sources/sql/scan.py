@@ -257,7 +257,7 @@ class Scan:
         return float(self.session.row(statement)[0])
 
     def cut(self, low: Watermark, high: Watermark, rows: int) -> Watermark | None:
-        """Return the end that limits [low, high) to the given number of rows, but to one whole position at least.
+        """Return the end that limits [low, high) to the given number of rows, but at least to one whole position.
 
         :return: `None` if it has no more rows than that.
         """

@@ -64,7 +64,7 @@ class Sqlite:
             raise SnapshotGoneError("SQLite has none that connections could share")
         dbapi = importlib.import_module(self.driver)
         path = sqlite_path(uri)
-        os.stat(path)  # of a file that can't be reached, the driver reports that there is no memory
+        os.stat(path)  # if a file can't be reached, the driver reports that there is no memory
         connection = dbapi.connect(f"file:{quote(path)}?mode=ro", autocommit=True)
         try:
             with connection.cursor() as cursor:
@@ -114,7 +114,7 @@ class Sqlite:
         return statement
 
     def indexes(self, namespace: str, table: str, column: str) -> Statement:
-        """Select the indexes of all rows, and the column itself if it is the number of the row."""
+        """Select the indexes over all rows, and the column itself if it is the number of the row."""
         statement = Statement(self.placeholder)
         at, name, key = statement.bind(namespace), statement.bind(table), statement.bind(column)
         keys = f"SELECT count(*) FROM pragma_table_xinfo({name}, {at}) WHERE pk > 0"

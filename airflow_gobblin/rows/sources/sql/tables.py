@@ -94,7 +94,7 @@ class SqlTable:
         `timestamp[UTC]`, `decimal(precision,scale)` or `binary`. PostgreSQL casts by its own rules; SQLite accepts every
         spelling of the type. A value that would lose something, such as a time by `date`, is refused, except numbers with a
         cast that is declared to round: `rounded decimal(10,2)`, `rounded int64`, `rounded float64`.
-    :param where: conditions that a row must all meet.
+    :param where: conditions, all of which a row must meet.
     :param start: the start of an append-only table's first load: an integer or a datetime, by default the least value.
     :param lag: the distance at which a run ends before now, by the database's clock (a timedelta, for dates and timestamps: 5
         minutes by default), or before the greatest key (an integer, in key units: 0 by default), so that rows that are

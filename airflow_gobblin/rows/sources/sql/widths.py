@@ -40,12 +40,12 @@ class Width:
 
     @property
     def number(self) -> float:
-        """The width as a number, like `number_of` a value: keys, or seconds."""
+        """The width as a number, as `number_of` returns one for a value: keys, or seconds."""
         return float(self.value) if isinstance(self.value, int) else self.value.total_seconds()
 
 
 def split_by_width(scan: Scan, part: Range, extent: Extent) -> list[Piece]:
-    """Split a range into pieces of the table's width, clipped at its ends. A stretch between rows without any is one piece.
+    """Split a range into pieces of the table's width, clipped at its ends. An empty stretch between rows is one piece.
 
     :raises ConfigurationError: the width doesn't fit the delta column, or makes too many.
     """

@@ -1,8 +1,8 @@
-"""Formats of the values of records: which columns a value becomes, beside those of its record.
+"""Formats of the values of records: which columns a value becomes, in addition to those of its record.
 
     KafkaSource("kafka", ("clicks",), values=JsonValues({"id": "int64", "at": "timestamp[UTC]", "tags": ["string"]}))
 
-DAG files import this, so Arrow and the libraries of a format are loaded when a topic is planned or read.
+DAG files import this module, so Arrow and the libraries of a format are loaded only when a topic is planned or read.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Decoder(Protocol):
 class ValueFormat(Refuser, Protocol):
     """The format of a topic's values: a frozen dataclass, registered with `wire.record`.
 
-    Values that can't be decoded are treated as rows that a row check refuses: by `on_bad`, and `at_most` of a unit, if it has
-    that.
+    Values that can't be decoded are treated like rows that a row check refuses: by `on_bad` and, if the format has it, by
+    `at_most` of a unit.
     """
 
     @property
@@ -95,7 +95,7 @@ class ValueFormat(Refuser, Protocol):
 @record("kafka_bytes")
 @dataclass(frozen=True)
 class BytesValues:
-    """Values as the bytes that they are, in a column `value`. None is bad."""
+    """Values as plain bytes, in a column `value`. None is bad."""
 
     on_bad = OnBadRow.FAIL
     connection_ids = ()
@@ -117,7 +117,7 @@ class BytesValues:
 class TextValues:
     """Values as text in UTF-8, in a column `value`.
 
-    :param on_bad: what becomes of values that are no text.
+    :param on_bad: what becomes of values that aren't text.
     :param at_most: the most of them in a unit, above which it fails: an integer, or a share of its rows.
     """
 
@@ -145,8 +145,8 @@ class TextValues:
 class JsonValues:
     """Values as JSON objects (RFC 8259), whose declared fields are columns; other fields are left out.
 
-    A field that is missing is null. A number that doesn't fit its type, a text for a number, a date that doesn't exist and the
-    like make a value bad: nothing is converted that would lose something, except that `float64` rounds.
+    A missing field is null. A number that doesn't fit its type, a text for a number, a date that doesn't exist and the like make
+    a value bad: no conversion loses anything, except that `float64` rounds.
 
     :param schema: the type of each field: `int64`, `float64`, `string`, `bool`, `date`, `timestamp`, `timestamp[UTC]` (both in
         ISO 8601, a zone's offset only with the second) or `decimal(precision,scale)`; a mapping of fields for an object; a list
@@ -192,13 +192,13 @@ class AvroValues:
 
     :param schema: a schema of type record, as JSON text. With a registry, the schema that all values are resolved to, in place
         of the subject's newest.
-    :param registry: an Airflow connection of type HTTP to a schema registry: host, port, user, password; its extra are
-        headers, and `url` for another address than `http://host:port`.
+    :param registry: an Airflow connection of type HTTP to a schema registry: host, port, user, password. Its extra holds
+        headers, and `url` for an address other than `http://host:port`.
     :param subject: the subject of a topic's values.
     :param prefix: put before the columns' names, if one is also a column of the record, such as `key` or `timestamp`.
     :param on_bad: what becomes of values that can't be decoded.
     :param at_most: the most of them in a unit, above which it fails: an integer, or a share of its rows.
-    :raises ConfigurationError: it has neither schema nor registry, or the schema is no JSON.
+    :raises ConfigurationError: it has neither schema nor registry, or the schema isn't JSON.
     """
 
     schema: str = field(default="", repr=False)
@@ -250,7 +250,7 @@ def prefixed(columns: pa.Schema, prefix: str) -> pa.Schema:
 
 
 def unprefixed(columns: pa.Schema, prefix: str) -> pa.Schema:
-    """Return the columns as the values' fields are named."""
+    """Return the columns under the names of the values' fields."""
     import pyarrow as pa
 
     return pa.schema([one.with_name(one.name.removeprefix(prefix)) for one in columns])

@@ -1,4 +1,4 @@
-"""Decoding of Avro: values of one schema, or of those of a registry, resolved to the planned one."""
+"""Decoding of Avro: values of one schema, or of the schemas in a registry, resolved to the planned one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PlannedColumns:
 
 
 def planned_columns(values: AvroValues, subject: str, connections: Connections) -> PlannedColumns:
-    """Return the columns of a topic: of the declared schema, or of the newest of its subject.
+    """Return the columns of a topic, from the declared schema or from the newest one of its subject.
 
     :raises SourceError: the registry can't be asked, or has no such subject.
     :raises ConfigurationError: the schema can't be columns.
@@ -64,7 +64,7 @@ def _columns(schema: Any, name: str) -> pa.Schema:
 
 
 class _Schemas:
-    """Parses schemas, and those that they refer to."""
+    """A parser of schemas, and of those that they refer to."""
 
     def __init__(self, registry: Registry | None = None) -> None:
         self._registry = registry
@@ -143,7 +143,7 @@ class AvroDecoder:
     def _planned(self, number: Json) -> Any:
         """Return the registered schema that was planned.
 
-        :raises SourceError: the registry can't be asked, or doesn't have it any more.
+        :raises SourceError: the registry can't be asked, or no longer has it.
         """
         assert self._registry is not None
         assert isinstance(number, int)
@@ -180,7 +180,7 @@ class AvroDecoder:
     def _writer(self, number: int) -> Any:
         """Return a registered schema.
 
-        :raises ValueError: there is none that could be used.
+        :raises ValueError: there is none that can be used.
         """
         if number in self._unusable:
             raise ValueError(self._unusable[number])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def parse_json(text: str, subject: str) -> Any:
-    """Return a schema's JSON. A logical type `uuid` is left out: such a value is the text, or bytes, that it is.
+    """Return a schema's JSON. A logical type `uuid` is left out: its values stay the text, or bytes, that they are.
 
     :raises ConfigurationError: it isn't JSON.
     """
@@ -39,7 +39,7 @@ def arrow_columns(schema: Any, subject: str) -> pa.Schema:
 
     :param schema: with every named type in place of its name, as `fastavro.schema.expand_schema` returns it.
     :param subject: the schema's name in errors.
-    :raises ConfigurationError: it is no record, or a field can't be a column.
+    :raises ConfigurationError: it isn't a record, or a field can't be a column.
     """
     import pyarrow as pa
 
@@ -116,7 +116,7 @@ def _plain(kind: str) -> pa.DataType | None:
 
 
 def _logical(logical: str, kind: str) -> pa.DataType | None:
-    """Return the type of a logical type; one that isn't known, or is of another type than in Avro, is ignored, as Avro asks."""
+    """Return the type of a logical type; one that is unknown, or on another type than in Avro, is ignored, as Avro requires."""
     import pyarrow as pa
 
     return {

@@ -18,7 +18,7 @@ _TYPES = "int64, float64, string, bool, date, timestamp, timestamp[UTC], decimal
 def check_fields(declared: object, path: str = "") -> None:
     """Check the declared types of an object's fields.
 
-    :param path: the field that the object is in, with a full stop at its end.
+    :param path: the field that the object is in, with a period at its end.
     :raises ConfigurationError: there is no field, or a type isn't known.
     """
     if not isinstance(declared, Mapping) or not declared:

@@ -1,7 +1,7 @@
-"""A schema registry, as Confluent's, Karapace and Apicurio speak: the newest schema of a subject, and a schema by its id.
+"""A schema registry with the API of Confluent's, Karapace and Apicurio: the newest schema of a subject, and a schema by its id.
 
-Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html. Three questions are all that is asked, so
-this isn't their client, which would bring five more packages to each Spark task.
+Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html. Only three questions are asked, so this
+isn't their client, which would bring five more packages to each Spark task.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Registry:
     def _session(self) -> HttpSession:
         """Open a session: questions are too rare for one that stays open."""
         session = HttpSession(self._headers)
-        session.trust_env = False  # no other credentials, of ~/.netrc
+        session.trust_env = False  # no other credentials, from ~/.netrc
         if any(self._user):
             session.auth = self._user
         return session
@@ -133,7 +133,7 @@ class Registry:
 
 
 def _of_its_protocol(uri: str) -> str:
-    """Return a connection's URI without its type, if its host names a protocol, as Airflow lets it."""
+    """Return a connection's URI without its type, if its host names a protocol, as Airflow allows."""
     head, mark, rest = uri.partition("?")
     inner = head.partition("://")[2]
     return (inner if "://" in inner else head) + mark + rest

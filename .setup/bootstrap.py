@@ -617,7 +617,10 @@ def _uv_install(*arguments: str) -> None:
 
 
 def _run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> None:
-    """Run a command to its end. :raises SetupError: it can't be run, or fails."""
+    """Run a command to its end.
+
+    :raises SetupError: it can't be run, or fails.
+    """
     try:
         status = _wait(subprocess.Popen(command, cwd=cwd, env=os.environ | (env or {})))
     except OSError as error:
@@ -632,7 +635,10 @@ def _quietly(command: Sequence[str]) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a command's end, with a line now and then. :return: its status."""
+    """Wait for a command's end, with a line now and then.
+
+    :return: its status.
+    """
     started = time.monotonic()
     try:
         while True:

@@ -24,7 +24,10 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one side, in any order. :param types: of the columns, as far as the side knows them."""
+    """Rows of one side, in any order.
+
+    :param types: of the columns, as far as the side knows them.
+    """
 
     columns: tuple[str, ...]
     rows: Iterable[tuple[Any, ...]]
@@ -33,8 +36,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of the comparison. :param missing: rows that are not published, or not often enough.
+    """The result of the comparison.
 
+    :param missing: rows that are not published, or not often enough.
     :param unexpected: rows that are published, and not or not so often in the source.
     """
 

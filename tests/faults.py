@@ -82,7 +82,10 @@ APPLICABLE: dict[Effect, tuple[Fault, ...]] = {
 
 
 class Call(NamedTuple):
-    """A call that was made. :param place: a store, whose place has this end, or a disk or bucket."""
+    """A call that was made.
+
+    :param place: a store, whose place has this end, or a disk or bucket.
+    """
 
     place: str
     operation: str
@@ -151,7 +154,10 @@ class Faults:
         raise self.crash()
 
     def crash(self) -> Crash:
-        """Die. :return: what to raise if the process goes on after its death."""
+        """Die.
+
+        :return: what to raise if the process goes on after its death.
+        """
         self.dead = True
         if self._die is not None:
             self._die()
@@ -220,7 +226,8 @@ class StaleStore:
     """A store of a mounted file system that caches: a folder is listed as it was some time ago, even for its writer, and
     with `absent` a record that didn't exist stays absent for some time. Existing records are read as they are.
 
-    :param lag: for how long a listing is kept, each time one is made anew; :param clock: in which time.
+    :param lag: for how long a listing is kept, each time one is made anew;
+    :param clock: in which time.
     """
 
     def __init__(
@@ -290,7 +297,10 @@ class Medium(Protocol):
         """Rename a folder; harmless if it doesn't exist, or if something else has the name."""
 
     def cut(self, contents: Collection[int], size: Callable[[int], int]) -> None:
-        """Shorten the files with some contents. :param size: gives the new one for the old."""
+        """Shorten the files with some contents.
+
+        :param size: gives the new one for the old.
+        """
 
     def forget(self) -> None:
         """Kept files are no longer needed."""
@@ -421,7 +431,10 @@ class Disk:
         self._changes.setdefault(os.path.dirname(change.name), []).append(change)
 
     def keep(self, path: str) -> Callable[[], None]:
-        """Keep a name that is about to be removed. :return: to be called once it is."""
+        """Keep a name that is about to be removed.
+
+        :return: to be called once it is.
+        """
         if not self.medium.exists(path):
             return lambda: None
         kept = self.medium.keep(path)
@@ -473,7 +486,11 @@ class _How(StrEnum):
 
 @dataclass(frozen=True)
 class _Change:
-    """A change of a folder. :param number: its place among all. :param before: what was removed; or a folder's old name."""
+    """A change of a folder.
+
+    :param number: its place among all.
+    :param before: what was removed; or a folder's old name.
+    """
 
     number: int
     how: _How

@@ -125,7 +125,10 @@ def path_of(kind: str) -> Path:
 
 
 def sample(expected: Any, name: str) -> Any:
-    """A value of a type, with every field filled. :param name: of the field that it is for."""
+    """A value of a type, with every field filled.
+
+    :param name: of the field that it is for.
+    """
     if expected in SAMPLES:
         return SAMPLES[expected]
     if expected in STANDS_FOR:
@@ -152,7 +155,10 @@ def sample(expected: Any, name: str) -> Any:
 
 
 def write(again: set[str]) -> None:
-    """Write the missing records. :param again: kinds that are written even if they exist."""
+    """Write the missing records.
+
+    :param again: kinds that are written even if they exist.
+    """
     FOLDER.mkdir(exist_ok=True)
     for kind, cls in kinds().items():
         if kind in again or not path_of(kind).exists():

@@ -39,7 +39,11 @@ from tests.protocol.rows import LineSink, RowSource, Table
 @record("test.broken_rows")
 @dataclass(frozen=True)
 class BrokenSource(RowSource):
-    """Rows, some of which can't be planned or read. :param units: as `urn:unit`. :param miscounted: URNs whose count is wrong."""
+    """Rows, some of which can't be planned or read.
+
+    :param units: as `urn:unit`.
+    :param miscounted: URNs whose count is wrong.
+    """
 
     unplannable: tuple[str, ...] = ()
     units: tuple[str, ...] = ()

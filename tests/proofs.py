@@ -125,7 +125,10 @@ def pytest_report_header() -> str:
 
 
 def leave_to_soak(items: Sequence[pytest.Item], markexpr: str) -> None:
-    """Mark the slow cases that aren't chosen as `soak`. :param markexpr: of pytest; none is chosen if it asks for `soak`."""
+    """Mark the slow cases that aren't chosen as `soak`.
+
+    :param markexpr: of pytest; none is chosen if it asks for `soak`.
+    """
     groups: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("slow") is None or item.get_closest_marker("soak") is not None:
@@ -159,7 +162,9 @@ class Proved(Protocol):
     """Report what a proof tried."""
 
     def __call__(self, what: str, figures: str, seeds: str, *, details: Sequence[str] = ()) -> None:
-        """:param figures: how much was tried, and how much of it broke a promise. :param details: for the reader of the log."""
+        """:param figures: how much was tried, and how much of it broke a promise.
+        :param details: for the reader of the log.
+        """
 
 
 @dataclass(frozen=True)
@@ -237,7 +242,10 @@ class Page:
 
 
 def proof_of(what: str, figures: str, seeds: str, seconds: float, test: str) -> Proof:
-    """A proof of today. :param test: pytest's id of it."""
+    """A proof of today.
+
+    :param test: pytest's id of it.
+    """
     return Proof(what, figures, seeds, round(seconds, 1), test, f"{datetime.now(UTC):%Y-%m-%d}", commit())
 
 

@@ -26,7 +26,10 @@ class Trace:
         return [path for name, path in self.calls if name == call]
 
     def at(self, call: str, path: str | Path) -> int:
-        """The number of the first call of a kind for a path. :raises ValueError: there was none."""
+        """The number of the first call of a kind for a path.
+
+        :raises ValueError: there was none.
+        """
         return self.calls.index((call, str(path)))
 
     def check_made_folders_are_synced(self, before: int) -> None:

@@ -40,7 +40,11 @@ class OneUri:
 @record("test.leaky")
 @dataclass(frozen=True)
 class LeakySource(RowSource):
-    """Show its connection in its errors. :param where: `datasets` or `plan`. :param ours: whether by an error of the tree."""
+    """Show its connection in its errors.
+
+    :param where: `datasets` or `plan`.
+    :param ours: whether by an error of the tree.
+    """
 
     where: str = ""
     ours: bool = False

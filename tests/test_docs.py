@@ -57,7 +57,10 @@ class Shop:
 
 
 def block(name: str, lake: Path, **names: Any) -> dict[str, Any]:
-    """Run a block in `lake`. :return: what it defines."""
+    """Run a block in `lake`.
+
+    :return: what it defines.
+    """
     defined = dict(names)
     exec(compile(BLOCKS[name].replace("/lake/", f"{lake}/"), name, "exec"), defined)
     return defined

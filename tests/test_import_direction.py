@@ -66,7 +66,8 @@ def room_of(module: Path) -> str:
 def imported(module: Path, *, late: bool, types: bool = False) -> Iterator[str]:
     """The names a module imports when it is loaded.
 
-    :param late: those that its functions import when they are called, too. :param types: those that only a type checker reads.
+    :param late: those that its functions import when they are called, too.
+    :param types: those that only a type checker reads.
     """
     waiting: list[ast.AST] = [ast.parse(module.read_text())]
     while waiting:

@@ -13,6 +13,8 @@ CODE = [file for folder in ("airflow_gobblin", "dags", "spark_jobs") for file in
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SUBJECT = re.compile(r"(?:^|[.;:] )(?:What|Who|Whoever) [a-z][^.?]*(?:\.|$)")
 """A sentence whose subject is a clause of that kind. A question ends otherwise."""
+FIELD = re.compile(r"\S +:(?:param|return|raises)\b[^:`]*:")
+"""A field of a docstring that doesn't begin its line, where tools don't find it."""
 
 
 def docstrings(file: Path) -> Iterator[str]:
@@ -36,3 +38,11 @@ def test_no_sentence_has_a_clause_with_who_or_what_as_its_subject() -> None:
     ]
     found = [(file, match.group()) for file, text in texts for match in SUBJECT.finditer(" ".join(text.split()))]
     assert not [f"{file.relative_to(ROOT)}: {sentence}" for file, sentence in found]
+
+
+def test_each_field_of_a_docstring_has_a_line_of_its_own() -> None:
+    files = [*CODE, *sorted((ROOT / "tests").rglob("*.py"))]
+    found = [
+        (file, line) for file in files for text in docstrings(file) for line in text.split("\n") if FIELD.search(line)
+    ]
+    assert not [f"{file.relative_to(ROOT)}: {line.strip()}" for file, line in found]

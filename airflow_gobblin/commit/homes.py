@@ -61,7 +61,10 @@ class Tenant:
 
 @dataclass(frozen=True)
 class PublishedFolder:
-    """A folder in which a dataset has published files. :param slot: the newest slot that published any of them."""
+    """A folder in which a dataset has published files.
+
+    :param slot: the newest slot that published any of them.
+    """
 
     folder: str
     slot: int

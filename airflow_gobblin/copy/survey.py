@@ -345,7 +345,10 @@ class Survey:
         return all_kept and self._keeps_time(folder) == self._wants_time(folder)
 
     def _folder_entry(self, folder: _Open, *, whole: bool) -> FolderEntry:
-        """Return what the target must have. :param whole: whether it is new, and something is copied into each of its folders."""
+        """Return what the target must have.
+
+        :param whole: whether it is new, and something is copied into each of its folders.
+        """
         assert folder.source is not None
         modified = self._time(folder.source) if self._keeps_time(folder) else 0
         inside = (folder.files, folder.folders) if whole else ()

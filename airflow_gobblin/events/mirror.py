@@ -56,7 +56,10 @@ def mirror_watermarks(publications: Sequence[Publication]) -> None:
 
 
 def _log_refused(urn: str, status: object, error: Exception) -> None:
-    """Log that Airflow keeps no watermark. :param status: that of its answer, if it gave one."""
+    """Log that Airflow keeps no watermark.
+
+    :param status: that of its answer, if it gave one.
+    """
     if status == HTTPStatus.NOT_FOUND:
         log.info("Airflow doesn't know the asset of dataset %r yet: the next publish is mirrored", urn)
         return

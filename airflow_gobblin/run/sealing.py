@@ -54,7 +54,10 @@ def seal(opened: OpenJob, run: RunPlan, sealing: Sealing, reports: Iterable[Data
 
 @dataclass(frozen=True)
 class _Known:
-    """The facts that a seal needs about a dataset. :param state: without units. :param head: its newest slot that has ended.
+    """The facts that a seal needs about a dataset.
+
+    :param state: without units.
+    :param head: its newest slot that has ended.
     :param answered: what was planned by the slot that answers the run, if it was committed before; for a trimmed slot, only if a
         part of it wasn't covered then.
     """

@@ -119,7 +119,10 @@ def _become_driver(connection: socket.socket) -> NoReturn:
 
 
 def _take_over(connection: socket.socket) -> tuple[str, list[str]]:
-    """Take what a driver is given: its output, its environment, its folder. :return: its script and the script's arguments."""
+    """Take what a driver is given: its output, its environment, its folder.
+
+    :return: its script and the script's arguments.
+    """
     head, (output, *_), _, _ = socket.recv_fds(connection, SIZE, 1)
     asked = json.loads(_received(connection, int.from_bytes(head, "big")))
     os.setsid()

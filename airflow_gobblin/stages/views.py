@@ -54,7 +54,10 @@ class InputView:
 
 @dataclass(frozen=True)
 class RestoreView:
-    """A restore of a stage, or a rewind of it by a person. :param actor: empty: the stage followed an upstream."""
+    """A restore of a stage, or a rewind of it by a person.
+
+    :param actor: empty: the stage followed an upstream.
+    """
 
     slot: int
     at: datetime

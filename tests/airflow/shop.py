@@ -110,16 +110,25 @@ class Shop:
         return self.airflow.trigger(self.name, conf={"datasets": datasets} if datasets else None)
 
     def wait(self, run_id: str, *, seconds: float = 240) -> str:
-        """Wait for a run's end. :return: its state."""
+        """Wait for a run's end.
+
+        :return: its state.
+        """
         return self.airflow.wait_for_run(self.name, run_id, seconds=seconds)
 
     def run(self, *datasets: str) -> tuple[str, str]:
-        """A run, from its start to its end. :return: its id and its state."""
+        """A run, from its start to its end.
+
+        :return: its id and its state.
+        """
         run_id = self.trigger(*datasets)
         return run_id, self.wait(run_id)
 
     def clear(self, run_id: str, *names: str, downstream: bool = False, index: int | None = None) -> None:
-        """Clear tasks of a run. :param index: that of one mapped instance; by default all are cleared."""
+        """Clear tasks of a run.
+
+        :param index: that of one mapped instance; by default all are cleared.
+        """
         self.airflow.clear(self.name, run_id, names, downstream=downstream, index=index)
 
     def tasks(self, run_id: str, name: str) -> list[TaskInstance]:

@@ -79,10 +79,14 @@ def shop(
     """Make the DAG of a shop.
 
     :param days: the first and the last day that it is scheduled for; it then has a table of visits, instead of that of orders,
-        and a form to trigger it. :param offered: the form offers its datasets, and takes no others.
-    :param urns: of the tables of orders and of countries. :param journal: a folder of the shop's by default.
+        and a form to trigger it.
+    :param offered: the form offers its datasets, and takes no others.
+    :param urns: of the tables of orders and of countries.
+    :param journal: a folder of the shop's by default.
     :param spark: the Spark connection of a task group; without it, the same tasks are wired by hand around an extract without
-        Spark. :param conf: more of Spark's settings. :param durable: its drivers outlive the tasks.
+        Spark.
+    :param conf: more of Spark's settings.
+    :param durable: its drivers outlive the tasks.
     """
     folder = Path(shops) / name
     gates = Gates(str(folder))

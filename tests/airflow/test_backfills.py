@@ -40,7 +40,10 @@ def run_ids(shop: Shop) -> dict[str, str]:
 
 
 def backfill(shop: Shop, first: int, last: int, *, state: str, conf: object, reprocess: str = "none") -> list[str]:
-    """Run a backfill of some days to its end, as the UI starts it. :return: its runs."""
+    """Run a backfill of some days to its end, as the UI starts it.
+
+    :return: its runs.
+    """
     days = [f"2026-01-{day:02}" for day in range(first, last + 1)]
     body = {
         "dag_id": shop.name,
@@ -55,14 +58,20 @@ def backfill(shop: Shop, first: int, last: int, *, state: str, conf: object, rep
 
 
 def typed(shop: Shop, day: int, *, state: str, conf: object) -> list[str]:
-    """Run a backfill of a day to its end, as it is typed. :return: its runs."""
+    """Run a backfill of a day to its end, as it is typed.
+
+    :return: its runs.
+    """
     at = f"2026-01-{day:02}"
     shop.airflow.command(f"{CREATE.format(name=shop.name, first=at, last=at)} --dag-run-conf '{json.dumps(conf)}'")
     return ended(shop, [at], state=state)
 
 
 def ended(shop: Shop, days: list[str], *, state: str) -> list[str]:
-    """Wait for the runs of some days. :return: them."""
+    """Wait for the runs of some days.
+
+    :return: them.
+    """
     runs = [run_ids(shop)[day] for day in days]
     for run_id in runs:
         assert shop.wait(run_id) == state, shop.log(run_id, "finish")

@@ -80,7 +80,7 @@ class User:
         self.rest()
         self.check()
 
-    # Acts of a user. :return: whether it could be done
+    # Acts of a user: each returns whether it could be done
 
     def trigger(self) -> bool:
         """A run of all, or of some, with a new country at the source."""

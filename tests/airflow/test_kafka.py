@@ -42,13 +42,19 @@ def dag(airflow: Airflow, kafka: Kafka) -> Iterator[str]:
 
 
 def connect(airflow: Airflow, kafka: Kafka, password: str | None = None) -> None:
-    """Make the connection to the broker. :param password: by default, the right one."""
+    """Make the connection to the broker.
+
+    :param password: by default, the right one.
+    """
     extra = json.dumps(kafka.secure_settings(password=password))
     airflow.put_connection(connection_id="kafka_default", conn_type="kafka", extra=extra)
 
 
 def run(airflow: Airflow, dag: str, **conf: object) -> str:
-    """A run, which succeeds. :return: its id."""
+    """A run, which succeeds.
+
+    :return: its id.
+    """
     run_id, state = airflow.run(dag, conf=conf)
     assert state == "success", airflow.states(dag, run_id)
     return run_id

@@ -294,7 +294,10 @@ def driver_of(shop: Shop, task: psutil.Process) -> psutil.Process | None:
 
 
 def killed_now(process: psutil.Process | None) -> bool:
-    """Kill a process. :return: whether it was still running."""
+    """Kill a process.
+
+    :return: whether it was still running.
+    """
     if process is None or not alive(process):
         return False
     with suppress(psutil.NoSuchProcess):

@@ -148,7 +148,10 @@ def test_the_secrets_of_a_mirror_and_a_table_are_nowhere_to_be_found(
 
 
 def aviary(airflow: Airflow, url: URL, warehouse: str) -> Engine:
-    """A database of birds, which is also the catalog of their table, and its connections. :param warehouse: where tables lie."""
+    """A database of birds, which is also the catalog of their table, and its connections.
+
+    :param warehouse: where tables lie.
+    """
     url = owned_by_canary(url, OF_CATALOG)
     airflow.put_connection(**connection_to("aviary", url))
     airflow.put_connection(**connection_to("aviary_catalog", url), extra=json.dumps({"warehouse": warehouse}))
@@ -171,8 +174,9 @@ def spark_pages(shop: Shop, run_id: str) -> list[bytes]:
 
 @contextmanager
 def planted(shop: Shop, places: Places, airflows: Engine) -> Iterator[dict[str, int]]:
-    """Put the password into every kind of place, each time in another spelling. :return: where it must be found, how often.
+    """Put the password into every kind of place, each time in another spelling.
 
+    :return: where it must be found, how often.
     :param airflows: Airflow's metadata.
     """
     forms = [form for spelling in spellings(PASSWORD) if (form := spelling.decode()).isascii() and "\\" not in form]

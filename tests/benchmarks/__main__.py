@@ -65,7 +65,10 @@ def main() -> None:
 
 
 def measure(name: str, options: list[str], results: Path) -> bool:
-    """Run a program and keep its rows; if it fails, those of the works that it has measured. :return: whether it ended well."""
+    """Run a program and keep its rows; if it fails, those of the works that it has measured.
+
+    :return: whether it ended well.
+    """
     started = time.monotonic()
     print(f"{name}:", flush=True)
     with tempfile.TemporaryDirectory(dir=TEMPORARY) as folder:

@@ -31,7 +31,8 @@ KEY = "updated_at"
 def contenders(url: str, since: str, remote: str) -> list[Contender]:
     """All contenders.
 
-    :param since: the greatest value of the key that was loaded before. :param remote: the URL of a Spark Connect server.
+    :param since: the greatest value of the key that was loaded before.
+    :param remote: the URL of a Spark Connect server.
     """
     mine = Path(sys.executable)
     jdbc = ",".join(map(str, jars(JDBC)))
@@ -47,7 +48,10 @@ def contenders(url: str, since: str, remote: str) -> list[Contender]:
 
 
 def measure(rounds: int, rows: int) -> list[Row]:
-    """The rows of this work. :param rows: of the table; the last hundredth of them is new."""
+    """The rows of this work.
+
+    :param rows: of the table; the last hundredth of them is new.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(dir=FOLDER) as folder,

@@ -119,7 +119,9 @@ def publish(files: Files, datasets: int) -> None:
 def filled(kind: str, folder: Path, datasets: int, slots: int) -> Iterator[tuple[str, Connections]]:
     """A store with the journal in it, written past the port so that it doesn't wait for the disk, which is not measured.
 
-    :param kind: one of `KINDS`. :param folder: is made. :return: its URL, and the connection that the URL names.
+    :param kind: one of `KINDS`.
+    :param folder: is made.
+    :return: its URL, and the connection that the URL names.
     """
     folder.mkdir(parents=True)
     nobody: Connections = NoConnections()

@@ -50,7 +50,8 @@ FAILED = "it failed, or took longer"
 class Once:
     """The result of one round of one contender.
 
-    :param phases: parts of `seconds`, or what came before them. :param facts: counts by which contenders' results are compared.
+    :param phases: parts of `seconds`, or what came before them.
+    :param facts: counts by which contenders' results are compared.
     :param peak_mb: the most memory that one of its processes had resident, in MB.
     :param task_mb: the same, of the Python workers of Spark's tasks only.
     :param cpu: the seconds of CPU time that all its processes took, if measured.
@@ -112,7 +113,10 @@ class Figures:
         return statistics.median(found) if found else None
 
     def peak(self, which: str) -> int | None:
-        """The highest of all rounds. :param which: `peak_mb` or `task_mb`."""
+        """The highest of all rounds.
+
+        :param which: `peak_mb` or `task_mb`.
+        """
         found = [getattr(once, which) for once in self.rounds]
         return max((mb for mb in found if mb is not None), default=None)
 
@@ -150,8 +154,10 @@ def alternately(
 
 
 def program(who: str, python: Path, name: str, url: str, *, target: str = "", **arguments: object) -> Contender:
-    """A contender that is a program. :param name: its module, in `contenders`. :param url: of the database.
+    """A contender that is a program.
 
+    :param name: its module, in `contenders`.
+    :param url: of the database.
     :param target: the URL of the database that it loads into, if it does.
     """
 
@@ -178,7 +184,8 @@ def reported(peer: Contender) -> Contender:
 def run_program(python: Path, name: str, arguments: Mapping[str, object], *, secrets: Mapping[str, str]) -> Once:
     """Run a contender's program and take its figures.
 
-    :param arguments: as `--name=value`. :param secrets: for its environment.
+    :param arguments: as `--name=value`.
+    :param secrets: for its environment.
     :raises RuntimeError: it failed; its output is in the text.
     """
     module = f"tests.benchmarks.contenders.{name}"

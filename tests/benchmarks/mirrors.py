@@ -76,7 +76,11 @@ def spread(folder: Path) -> None:
 
 
 def ours(source: str, target: str, warm: tuple[str, str], runs: int, access: s3.S3Access | None, own: Path) -> Once:
-    """This package. :param warm: another source and target, mirrored first. :param runs: the last of which is measured."""
+    """This package.
+
+    :param warm: another source and target, mirrored first.
+    :param runs: the last of which is measured.
+    """
     secrets = {CONNECTION: access.connection} if access else {}
     asked = {"source": source, "target": target, "warm_source": warm[0], "warm_target": warm[1], "runs": runs}
     return run_program(Path(sys.executable), "mirror", {"folder": own, **asked}, secrets=secrets)
@@ -90,7 +94,10 @@ def program(
     *,
     source: str = "",
 ) -> Once:
-    """Run a program, and have everything below a folder on the disk. :param source: as of `begin`."""
+    """Run a program, and have everything below a folder on the disk.
+
+    :param source: as of `begin`.
+    """
     begin(own, source)
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     _do(command, environment)
@@ -161,7 +168,10 @@ def hadoop_classes() -> str:
 
 
 def on_disk(copy: Copy, source: Path, own: Path, *, again: bool) -> Once:
-    """A program on disk. :param again: it has copied everything before the clock runs."""
+    """A program on disk.
+
+    :param again: it has copied everything before the clock runs.
+    """
     target = own / "target"
     if again:
         program(copy(str(source), str(target)), own, own)
@@ -193,7 +203,11 @@ def _counted(folder: Path) -> dict[str, int]:
 def measure_disk(
     source: Path, work: str, asked: argparse.Namespace, targets: Sequence[Target], *, again: bool, stays: bool
 ) -> list[Row]:
-    """The rows of a tree on a local disk. :param targets: of the peers that take part. :param stays: as of `alternately`."""
+    """The rows of a tree on a local disk.
+
+    :param targets: of the peers that take part.
+    :param stays: as of `alternately`.
+    """
     copies: dict[str, Copy] = {RCLONE: rclone, RSYNC: rsync}
     if not again:
         copies[CP] = cp
@@ -209,7 +223,10 @@ def measure_disk(
 
 
 class Buckets:
-    """The buckets of a server, for each program in its own words. :param few: a tree of a few files, to warm ours up."""
+    """The buckets of a server, for each program in its own words.
+
+    :param few: a tree of a few files, to warm ours up.
+    """
 
     def __init__(self, server: s3.S3Server, few: Path) -> None:
         self.few = few
@@ -231,7 +248,10 @@ class Buckets:
         }
 
     def filled(self, source: Path) -> str:
-        """A bucket with a tree in it. :return: its name."""
+        """A bucket with a tree in it.
+
+        :return: its name.
+        """
         bucket = self.new()
         _do(_s5cmd(f"{source}/", f"s3://{bucket}/tree/"), self.environment)
         _do(_s5cmd(f"{self.few}/", f"s3://{bucket}/warm/"), self.environment)
@@ -243,7 +263,10 @@ class Buckets:
         return {"files": len(sizes), "bytes": sum(sizes)}
 
     def ours_up(self, source: str, warm: str, own: Path) -> Once:
-        """Ours into a new bucket. :param source: a folder, or a place in the server; and so `warm`."""
+        """Ours into a new bucket.
+
+        :param source: a folder, or a place in the server; and so `warm`.
+        """
         bucket, url = self.new(), self.access.url
         once = ours(source, url(f"{bucket}/tree"), (warm, url(f"{bucket}/warm")), 1, self.access, own)
         return replace(once, facts=self.counted(bucket, "tree"))
@@ -253,7 +276,10 @@ class Buckets:
         return replace(once, facts=_counted(own / "target"))
 
     def up(self, copy: Copy, source: str, to: str, own: Path) -> Once:
-        """A program that copies into a new bucket. :param to: its name for that, with `{}` in it."""
+        """A program that copies into a new bucket.
+
+        :param to: its name for that, with `{}` in it.
+        """
         bucket = self.new()
         once = program(copy(source, to.format(bucket)), own, None, self.environment)
         return replace(once, facts=self.counted(bucket, "tree"))
@@ -272,8 +298,9 @@ def _s5cmd(source: str, target: str) -> list[str]:
 def measure_s3(
     buckets: Buckets, tree: Path, what: str, asked: argparse.Namespace, up: float, down: float, *, stays: bool
 ) -> list[Row]:
-    """The rows of a tree to and from a server. :param up: the smallest ratio of s5cmd's seconds to ours; and so `down`.
+    """The rows of a tree to and from a server.
 
+    :param up: the smallest ratio of s5cmd's seconds to ours; and so `down`.
     :param stays: as of `alternately`.
     """
     where, url, own_words = "an S3-like server (versitygw)", buckets.access.url, "s3://{}/tree/"

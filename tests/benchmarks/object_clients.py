@@ -29,7 +29,10 @@ CLIENTS = {
 
 
 def measure(rounds: int, records: int) -> list[Row]:
-    """The rows of this work. :param records: how many, of 300 bytes each."""
+    """The rows of this work.
+
+    :param records: how many, of 300 bytes each.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, s3.running(s3.versitygw(Path(folder) / "s3")) as server:
 

@@ -38,7 +38,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def submit(options: str, folder: Path) -> Once:
-    """The bare job. :param options: of the driver's JVM."""
+    """The bare job.
+
+    :param options: of the driver's JVM.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_LAUNCHER_OPTS"}
     environment["SPARK_SUBMIT_OPTS"] = options
     command = [shutil.which("spark-submit") or "spark-submit", "--master=local[2]", str(TASK)]
@@ -76,7 +79,10 @@ def _cpu() -> float:
 
 
 def _archive_made(folder: Path) -> str:
-    """Run packs until the archive exists. :return: the options by which a JVM starts from it."""
+    """Run packs until the archive exists.
+
+    :return: the options by which a JVM starts from it.
+    """
     for number in range(4):
         extract(CONN_ID, folder / f"first-{number}")
         if found := [*TEMPORARY.glob(f"airflow-gobblin-{os.getuid()}/*.jsa")]:

@@ -104,8 +104,9 @@ class Chains:
         self._numbers = count()
 
     def run(self, kind: str, done: Callable[[Path], bool], folder: Path, **arguments: object) -> Once:
-        """Make the DAGs, whose first run is due at once. :param done: whether the last one has done what it is for.
+        """Make the DAGs, whose first run is due at once.
 
+        :param done: whether the last one has done what it is for.
         :return: the seconds from then to the end of the last one's run that followed.
         """
         name = f"{kind}_{next(self._numbers)}"
@@ -156,7 +157,10 @@ def _is_published(folder: Path) -> bool:
 
 @contextmanager
 def _services(folder: Path) -> Iterator[tuple[Chains, str]]:
-    """A warm Spark, and an Airflow. :return: chains, and the URL of the warm Spark."""
+    """A warm Spark, and an Airflow.
+
+    :return: chains, and the URL of the warm Spark.
+    """
     with ExitStack() as stack:
         for name in ("connect", "airflow", "postgres"):
             (folder / name).mkdir()

@@ -172,7 +172,10 @@ def _program(who: str, python: Path, name: str, **arguments: object) -> Contende
 
 
 def measure_disk(rounds: int, files: int, units: int, *, peers: bool) -> list[Row]:
-    """The rows of local disk. :param peers: whether Spark's committer and Iceberg's take part, too."""
+    """The rows of local disk.
+
+    :param peers: whether Spark's committer and Iceberg's take part, too.
+    """
     contenders = [
         Contender(OURS, lambda folder: publish(on_disk(folder), units, files)),
         _program(RENAMES, Path(sys.executable), "rename_files", files=files),

@@ -54,7 +54,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Limit:
-    """The largest allowed figure of a contender. :param figure: `seconds`, `peak_mb` or `task_mb`."""
+    """The largest allowed figure of a contender.
+
+    :param figure: `seconds`, `peak_mb` or `task_mb`.
+    """
 
     who: str
     figure: str
@@ -71,7 +74,8 @@ class Row:
     :param target: the smallest allowed ratio, if any.
     :param limits: the largest allowed values of its own figures, by their names.
     :param seconds: the median of the rounds.
-    :param phases: their medians, in seconds. :param cpu: the median of the CPU time, in seconds.
+    :param phases: their medians, in seconds.
+    :param cpu: the median of the CPU time, in seconds.
     :param sizes: medians, in bytes.
     """
 
@@ -106,7 +110,10 @@ def rows_of(
     limits: Sequence[Limit] = (),
     versions: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """The rows of one work. :param ours: the contender that the others are compared with."""
+    """The rows of one work.
+
+    :param ours: the contender that the others are compared with.
+    """
     reference = next(f.median for f in figures if f.who == ours)
     wanted = {target.who: target.ratio for target in targets}
     assert {*wanted, *(limit.who for limit in limits)} <= {f.who for f in figures}
@@ -142,7 +149,10 @@ def measure_and_keep(
     words: Sequence[str] | None,
     rows: int = 2_000_000,
 ) -> None:
-    """The command line of a program over a table of rows. :param measure: given rounds and rows, its rows for the page."""
+    """The command line of a program over a table of rows.
+
+    :param measure: given rounds and rows, its rows for the page.
+    """
     asked = _parser(description, rows).parse_args(words)
     use_environment()
     keep(measure(asked.rounds, asked.rows), asked.results)
@@ -155,7 +165,10 @@ def measure_kinds_and_keep(
     words: Sequence[str] | None,
     rows: int = 2_000_000,
 ) -> None:
-    """The same of a program that has a work for each kind of table. :param measure: given a kind, rounds and rows."""
+    """The same of a program that has a work for each kind of table.
+
+    :param measure: given a kind, rounds and rows.
+    """
     parser = _parser(description, rows)
     parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds)
     asked = parser.parse_args(words)
@@ -200,7 +213,10 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def write_pages(path: Path = JSON, readme: Path = README) -> None:
-    """Write the page and the README's table again, from the current rows. :param path: of the results file."""
+    """Write the page and the README's table again, from the current rows.
+
+    :param path: of the results file.
+    """
     rows = _read(path)
     path.with_suffix(".md").write_text(_markdown(rows))
     text = readme.read_text()
@@ -428,7 +444,10 @@ def readme_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def table_in(readme: str) -> str:
-    """The table, where it is in the README. :raises ValueError: it isn't there."""
+    """The table, where it is in the README.
+
+    :raises ValueError: it isn't there.
+    """
     start = readme.index(lines([_HEAD]))
     return readme[start:].partition("\n\n")[0] + "\n"
 

@@ -26,7 +26,10 @@ PEERS = {"delta": ("deltalake", "deltalake's write transaction"), "iceberg": ("p
 
 
 def measure(rounds: int, files: int) -> list[Row]:
-    """The rows of this work. :param files: how many, of 100 rows each."""
+    """The rows of this work.
+
+    :param files: how many, of 100 rows each.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     command = f"python -m tests.benchmarks.table_commits --rounds {rounds} --files {files}"
     found: list[Row] = []

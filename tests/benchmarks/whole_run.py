@@ -72,7 +72,10 @@ class Runs:
         self._numbers = count()
 
     def run(self, kind: str, folder: Path, **arguments: object) -> tuple[float, list[_Task]]:
-        """Make a DAG, and run it. :return: the seconds from its trigger to the end of its last task, and the tasks."""
+        """Make a DAG, and run it.
+
+        :return: the seconds from its trigger to the end of its last task, and the tasks.
+        """
         name = f"{kind}_{next(self._numbers)}"
         given = {"name": name, "folder": str(folder), **arguments}
         text = ", ".join(f"{key}={value!r}" for key, value in given.items())
@@ -161,7 +164,10 @@ def _services(folder: Path, rows: int) -> Iterator[tuple[Runs, str, str]]:
 
 
 def measure(rounds: int, rows: int) -> list[Row]:
-    """The rows of these works. :param rows: of the table; the last hundredth of them is new where an increment is loaded."""
+    """The rows of these works.
+
+    :param rows: of the table; the last hundredth of them is new where an increment is loaded.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     jdbc = ",".join(map(str, jars(JDBC)))
     command = f"python -m tests.benchmarks.whole_run --rounds {rounds} --rows {rows}"

@@ -28,7 +28,11 @@ _MODULES = (
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended. :param out: its standard output; :param err: its standard error."""
+    """How a command ended.
+
+    :param out: its standard output;
+    :param err: its standard error.
+    """
 
     status: int
     out: str
@@ -50,7 +54,11 @@ class _Typing(io.TextIOWrapper):
 
 
 def run(words: Sequence[str], answer: str = "", meanwhile: Callable[[], object] | None = None) -> Done:
-    """Run `airflow <words>`. :param answer: what is typed; :param meanwhile: what happens between question and answer."""
+    """Run `airflow <words>`.
+
+    :param answer: what is typed;
+    :param meanwhile: what happens between question and answer.
+    """
     from airflow.cli.cli_parser import get_parser
 
     out, err, status = io.StringIO(), io.StringIO(), 0
@@ -85,7 +93,10 @@ class Commands:
         os.close(answers)
 
     def run(self, commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> list[Done]:
-        """Run commands, one after the other. :param environment: more of it."""
+        """Run commands, one after the other.
+
+        :param environment: more of it.
+        """
         print(json.dumps([commands, environment]), file=self._server.stdin, flush=True)
         answer = b""
         while not answer.endswith(b"\n"):
@@ -101,7 +112,10 @@ class Commands:
 
 
 def serve(answers: int) -> None:
-    """Run the commands of each line of the standard input in a fork. :param answers: where it writes what became of them."""
+    """Run the commands of each line of the standard input in a fork.
+
+    :param answers: where it writes what became of them.
+    """
     for module in _MODULES:
         importlib.import_module(module)
     for line in sys.stdin:

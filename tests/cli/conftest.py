@@ -22,7 +22,11 @@ class CommandLine:
     def __call__(
         self, name: str, *arguments: str, answer: str = "", meanwhile: Callable[[], object] | None = None
     ) -> Done:
-        """Run `airflow gobblin <name> …`. :param answer: what is typed; :param meanwhile: what happens before it is."""
+        """Run `airflow gobblin <name> …`.
+
+        :param answer: what is typed;
+        :param meanwhile: what happens before it is.
+        """
         return run(["gobblin", name, *arguments, *self.where], answer, meanwhile)
 
 

@@ -204,7 +204,10 @@ class Deployment:
             assert done.status == 0, done
 
     def run(self, *commands: Sequence[str], **more: str) -> list[Done]:
-        """Run commands, all in one new process. :param more: of its environment."""
+        """Run commands, all in one new process.
+
+        :param more: of its environment.
+        """
         return self.commands.run(commands, more)
 
 

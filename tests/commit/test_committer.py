@@ -70,7 +70,10 @@ class Interrupted(MemoryStore):
 
 
 class Losing(MemoryStore):
-    """Lose answers of puts whose key holds `what`. :param done: whether they were done."""
+    """Lose answers of puts whose key holds `what`.
+
+    :param done: whether they were done.
+    """
 
     what, left, done = "nothing", 0, True
 
@@ -427,7 +430,10 @@ def test_after_an_abandon_a_late_executor_publishes_nothing(tmp_path: Path) -> N
 @record("test.strange_step")
 @dataclass(frozen=True)
 class StrangeStep:
-    """Raise where it is configured to. :param mark: a file that marks it as done."""
+    """Raise where it is configured to.
+
+    :param mark: a file that marks it as done.
+    """
 
     mark: str
     raises: str

@@ -65,7 +65,10 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def unmount(lab: Lab) -> Path:
-    """Replace the target by an empty folder. :return: where the target is now."""
+    """Replace the target by an empty folder.
+
+    :return: where the target is now.
+    """
     away = lab.folder.with_name("away")
     lab.folder.rename(away)
     lab.folder.mkdir()

@@ -373,7 +373,10 @@ def test_steps_without_a_fence_are_abandoned_without_a_look_at_them(tmp_path: Pa
 @record("test.many_acts")
 @dataclass(frozen=True)
 class ManyActs(LineSink):
-    """An act for each unit. :param whole: as of a `TakeStep`."""
+    """An act for each unit.
+
+    :param whole: as of a `TakeStep`.
+    """
 
     acts: Fences | None = Fences.MARK
     whole: bool = False
@@ -429,7 +432,10 @@ class Shop:
 @record("test.dial_step")
 @dataclass(frozen=True)
 class DialStep:
-    """Leaves a mark with what it found behind a connection. :param broken: it fails, and its error shows the password."""
+    """Leaves a mark with what it found behind a connection.
+
+    :param broken: it fails, and its error shows the password.
+    """
 
     mark: str
     broken: bool

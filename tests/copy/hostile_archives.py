@@ -318,7 +318,9 @@ def gzipped(
 ) -> bytes:
     """One member of a gzip file.
 
-    :param stream: its content, as deflate has it. :param fields: what the flags announce. :param ends: checksum and size.
+    :param stream: its content, as deflate has it.
+    :param fields: what the flags announce.
+    :param ends: checksum and size.
     """
     packer = zlib.compressobj(wbits=-15)
     stream = packer.compress(TEXT) + packer.flush() if stream is None else stream

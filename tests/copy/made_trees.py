@@ -21,7 +21,11 @@ NOBODY = 65534
 
 @dataclass(frozen=True)
 class Made:
-    """A file to make. :param hole: the number of zeros before its content, as a hole. :param link: the text of a link instead."""
+    """A file to make.
+
+    :param hole: the number of zeros before its content, as a hole.
+    :param link: the text of a link instead.
+    """
 
     content: bytes = b""
     mode: int = 0o644

@@ -80,7 +80,10 @@ class Trees:
     def run(
         self, request: RunRequest | None = None, between: Mapping[str, Disturbance] | None = None
     ) -> dict[str, DatasetReport]:
-        """A run. :param between: what happens before a task: `extract`, `write`, `execute` or `finish`."""
+        """A run.
+
+        :param between: what happens before a task: `extract`, `write`, `execute` or `finish`.
+        """
         request = request or RunRequest(uuid.uuid4().hex)
         opened = self.opened()
         verify_recover(opened, request)

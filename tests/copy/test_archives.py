@@ -315,7 +315,10 @@ def test_hostile_gzips_leave_their_file_sets_unpublished(tmp_path: Path) -> None
 
 
 def refusal(path: str, data: bytes) -> Exception | None:
-    """Read an archive to its end. :return: why it is refused."""
+    """Read an archive to its end.
+
+    :return: why it is refused.
+    """
     try:
         for member, blocks in read_members(path, iter([data]), len(data), TIGHT):
             assert member.path == os.path.normpath(member.path)

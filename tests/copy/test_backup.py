@@ -150,7 +150,10 @@ def test_a_power_failure_between_two_syncs_loses_nothing(tmp_path: Path, monkeyp
 
 
 def carried_out(folder: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int | None = None) -> list[faults.Call]:
-    """Replace a file and delete one, and go on after a power failure at some call. :return: the calls."""
+    """Replace a file and delete one, and go on after a power failure at some call.
+
+    :return: the calls.
+    """
     trees = Trees(folder, {"delete": Delete(1), "workspace": str(folder), "backup": str(folder / "kept")})
     trees.write("a/deep/changes", "has changed")
     for path, text in FORMER.items():

@@ -112,7 +112,10 @@ def new_trees(folder: Path, *, checksums: bool) -> Trees:
 
 
 def disturbed(folder: Path, change: Callable[[Path], None], at: int, *, checksums: bool) -> int:
-    """Change a file before a call, and look at what the run and the next one make of it. :return: how many calls there were."""
+    """Change a file before a call, and look at what the run and the next one make of it.
+
+    :return: how many calls there were.
+    """
     trees = new_trees(folder, checksums=checksums)
     file, copy = trees.source / "a/deep/file", trees.target / "a/deep/file"
     watched = WatchedOs(at, lambda: change(file))

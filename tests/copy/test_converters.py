@@ -187,7 +187,10 @@ def test_entries_are_put_in_order_whether_they_fit_in_memory_or_not(entries: lis
 @record("test.upper")
 @dataclass(frozen=True)
 class Upper:
-    """A converter of one's own. :param bad: bytes that it refuses."""
+    """A converter of one's own.
+
+    :param bad: bytes that it refuses.
+    """
 
     bad: str = "!"
     takes, gives = ".txt", ".TXT"

@@ -23,7 +23,10 @@ BLOCKS = dict(BLOCK.findall(PAGE))
 
 
 def run(name: str) -> dict[str, Any]:
-    """Run a block as a module. :return: what it defines."""
+    """Run a block as a module.
+
+    :return: what it defines.
+    """
     module = sys.modules[f"acme_{name}"] = ModuleType(f"acme_{name}")
     exec(compile(BLOCKS[name], f"docs/mirrors.md, {name}", "exec"), vars(module))
     return vars(module)

@@ -113,7 +113,10 @@ def decided_by_another(trees: Trees) -> None:
 
 
 class RefusingStore(MemoryStore):
-    """A journal's store that refuses a record. :param part: of its key."""
+    """A journal's store that refuses a record.
+
+    :param part: of its key.
+    """
 
     def __init__(self, part: str) -> None:
         super().__init__()
@@ -155,7 +158,10 @@ STAGES: dict[str, tuple[str, Disturbance, str, str]] = {
 
 
 def file_for_folder(path: Path, other: str = "") -> None:
-    """Put a file where a folder is. :param other: where instead, below the target."""
+    """Put a file where a folder is.
+
+    :param other: where instead, below the target.
+    """
     shutil.rmtree(path)
     (path.parents[1] / other if other else path).write_text("no folder")
 

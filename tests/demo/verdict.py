@@ -19,7 +19,10 @@ class DemoError(Exception):
 
 
 def show_datasets(journal: Journal, urns: Iterable[str]) -> None:
-    """Print the journal's view of each dataset. :raises DemoError: one is left unfinished."""
+    """Print the journal's view of each dataset.
+
+    :raises DemoError: one is left unfinished.
+    """
     rows: list[tuple[object, ...]] = []
     for urn in urns:
         history, read = journal.history(urn), journal.read_dataset(urn)
@@ -33,7 +36,8 @@ def check(journal: Journal, source: Path, urns: Iterable[str]) -> int:
     """Let the checker compare source and published rows; of ours, it uses only the journal reader's list of files.
 
     :param source: the SQLite database.
-    :return: how many rows are the same. :raises DemoError: some aren't.
+    :return: how many rows are the same.
+    :raises DemoError: some aren't.
     """
     verdicts = [compare(urn, sqlite_rows(source, urn), parquet_rows(journal.read_dataset(urn).paths)) for urn in urns]
     table(

@@ -206,7 +206,10 @@ def test_a_watermark_that_airflow_refuses_to_keep_fails_nothing(
 
 @contextmanager
 def statsd() -> Iterator[Callable[[], Counter[str]]]:
-    """Airflow's stats, sent by UDP to here. :return: gives what has come, without the values that differ each time."""
+    """Airflow's stats, sent by UDP to here.
+
+    :return: gives what has come, without the values that differ each time.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
         server.settimeout(5)

@@ -22,7 +22,10 @@ BLOCKS = dict(re.findall(r"<!-- test: (.+?) -->\n```python\n(.*?)```", PAGE, re.
 
 
 def run(name: str) -> dict[str, Any]:
-    """Run a block. :return: what it defines."""
+    """Run a block.
+
+    :return: what it defines.
+    """
     defined: dict[str, Any] = {}
     exec(compile(BLOCKS[name], f"docs/airflow.md, {name}", "exec"), defined)
     return defined

@@ -80,7 +80,10 @@ def committed(folder: Path, *tables: Table, packs: int = 9) -> tuple[Lab, OpenJo
 
 
 def swept(folder: Path, *tables: Table, packs: int = 9) -> tuple[Lab, dict[str, dict[str, Any]]]:
-    """A run that was committed and whose plan a later one swept. :return: the references to its packs, by label."""
+    """A run that was committed and whose plan a later one swept.
+
+    :return: the references to its packs, by label.
+    """
     lab, opened, plan = committed(folder, *tables, packs=packs)
     lab.run()
     assert opened.staging.run(plan.run) is None

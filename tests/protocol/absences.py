@@ -34,7 +34,10 @@ class Instead(StrEnum):
 
 @dataclass(frozen=True)
 class Absence:
-    """A target that goes, for the rest of a run and the next one. :param at: the call before which it does; or after all."""
+    """A target that goes, for the rest of a run and the next one.
+
+    :param at: the call before which it does; or after all.
+    """
 
     at: int
     call: Call | None
@@ -45,7 +48,11 @@ class Absence:
         return f"the target goes, {self.instead} is there, {when}"
 
     def run(self, start: Start, folder: Path) -> bool:
-        """Play it. :return: whether it happened. :raises AssertionError: a promise is broken."""
+        """Play it.
+
+        :return: whether it happened.
+        :raises AssertionError: a promise is broken.
+        """
         place = start.place.copy(folder)
         target = _Target(place, start.place.folder / "target", self.instead)
         try:
@@ -82,7 +89,10 @@ class Absence:
 
 
 class _Target:
-    """The target of a place, and what replaces it while it is gone. :param older: the target as it was."""
+    """The target of a place, and what replaces it while it is gone.
+
+    :param older: the target as it was.
+    """
 
     def __init__(self, place: Place, older: Path, instead: Instead) -> None:
         self._there = place.folder / "target"

@@ -31,7 +31,10 @@ class Fences(StrEnum):
 
 
 def stage_ticket(files: Files, staged: str) -> None:
-    """Make the ticket of a unit durable. :param staged: the folder of its staged files, which no other attempt has."""
+    """Make the ticket of a unit durable.
+
+    :param staged: the folder of its staged files, which no other attempt has.
+    """
     ticket = _ticket(staged)
     with files.create(_slip(ticket)) as out:
         out.write(b"once\n")
@@ -98,8 +101,10 @@ class PrepareStep:
 @record("test.take_step")
 @dataclass(frozen=True)
 class TakeStep:
-    """Takes a ticket. :param ticket: where it is staged. :param taken: where it goes.
+    """Takes a ticket.
 
+    :param ticket: where it is staged.
+    :param taken: where it goes.
     :param whole: it is the whole slot: once it is taken, the slot is done; otherwise, one of many.
     """
 

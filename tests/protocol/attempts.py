@@ -49,14 +49,20 @@ class Rules(Protocol):
     """Decide what happens to the calls of attempts."""
 
     def before(self, attempt: Attempt, call: Call) -> Fault | None:
-        """A call is about to be made: the attempt may pause here. :return: what goes wrong with it."""
+        """A call is about to be made: the attempt may pause here.
+
+        :return: what goes wrong with it.
+        """
 
     def observe(self, call: Call, do: Callable[[], T]) -> T:
         """Make the call."""
 
 
 class Attempt:
-    """One attempt of one task, or a person at work. :param work: what it does, whose calls are made by way of this attempt."""
+    """One attempt of one task, or a person at work.
+
+    :param work: what it does, whose calls are made by way of this attempt.
+    """
 
     def __init__(self, name: str, rules: Rules, work: Callable[[Attempt], None]) -> None:
         self.name = name

@@ -91,7 +91,8 @@ FAILURE = Failure.of(SourceError(operation="read", subject="a unit", cause="for 
 class Mix:
     """How much of each thing happens in a history.
 
-    :param events: how many things happen before the peace, at the most. :param fault: the chance of a fault at a call.
+    :param events: how many things happen before the peace, at the most.
+    :param fault: the chance of a fault at a call.
     :param patience: how many calls one attempt makes, on average, before another one goes on.
     :param runs: how many run at once, at the most.
     :param weights: how often which thing happens, in the order of `History.something`.
@@ -100,8 +101,8 @@ class Mix:
     :param growth: the chance that the source has grown when the peace comes.
     :param backfills: how many of the runs are backfills.
     :param small: of one dataset, mostly, whose rows are staged as they are, without Arrow.
-    :param places: what the target may be. :param patient: the chance that runs are finished when the peace comes; else they
-        are forgotten, as they are.
+    :param places: what the target may be.
+    :param patient: the chance that runs are finished when the peace comes; else they are forgotten, as they are.
     """
 
     events: int = 100
@@ -144,8 +145,9 @@ class Scheduled(Attempt):
     """An attempt, and how long until it hands over.
 
     :param about: the call that it is about to make.
-    :param left: how many calls it may make yet. :param frozen: for how many events it is held up; :param hold: for how many
-        it will be, when it next changes anything.
+    :param left: how many calls it may make yet.
+    :param frozen: for how many events it is held up;
+    :param hold: for how many it will be, when it next changes anything.
     """
 
     about: Call | None = None
@@ -160,7 +162,11 @@ class Scheduled(Attempt):
 
 @dataclass
 class DagRun:
-    """A DAG run as its scheduler sees it. :param next: its next task; :param plan: what is in XCom."""
+    """A DAG run as its scheduler sees it.
+
+    :param next: its next task;
+    :param plan: what is in XCom.
+    """
 
     name: str
     source: RowSource
@@ -346,7 +352,10 @@ class History:
             self.expect_whole()
 
     def play(self) -> None:
-        """The whole history. :raises AssertionError: a promise is broken."""
+        """The whole history.
+
+        :raises AssertionError: a promise is broken.
+        """
         with deterministic() as determined, self.sized():
             determined.begin(self.seed)
             try:
@@ -612,7 +621,10 @@ class History:
         return attempt
 
     def carry_out(self, attempt: Attempt, run: DagRun, plan: RunPlan | None, stage: str, pack: Pack | None) -> None:
-        """A task, as its operator does it. :param plan: what it got from `create_work_units`."""
+        """A task, as its operator does it.
+
+        :param plan: what it got from `create_work_units`.
+        """
         process = Process(
             self.store_of(attempt),
             self.files_of(attempt),
@@ -975,7 +987,10 @@ class History:
 
 @cache
 def beginning(number: int, mutants: tuple[str, ...]) -> History:
-    """Where some of the short histories begin. :param mutants: the deliberate faults that the product has."""
+    """Where some of the short histories begin.
+
+    :param mutants: the deliberate faults that the product has.
+    """
     begun = History(f"beginning {number}", replace(BEGINNING, events=number % BEGINNING.events))
     begun.break_off()
     return begun
@@ -988,7 +1003,10 @@ def begin(seed: int, mix: Mix) -> History:
 
 
 def play(seed: int, mix: Mix = FULL) -> History:
-    """A history by its seed. :raises BrokenHistory: with the seed and what happened."""
+    """A history by its seed.
+
+    :raises BrokenHistory: with the seed and what happened.
+    """
     history: History | None = None
     try:
         history = begin(seed, mix)
@@ -1001,7 +1019,11 @@ def play(seed: int, mix: Mix = FULL) -> History:
 
 
 class BrokenHistory(AssertionError):
-    """A history broke a promise. :param why: which one; :param story: what happened before."""
+    """A history broke a promise.
+
+    :param why: which one;
+    :param story: what happened before.
+    """
 
     def __init__(self, seed: int, mix: Mix, why: str, story: str) -> None:
         command = f"python -m tests.protocol.histories {seed}{' --short' if mix.small else ''}"
@@ -1015,8 +1037,9 @@ class BrokenHistory(AssertionError):
 
 @dataclass
 class Tally:
-    """The results of some histories. :param happened: faults, and what else happened to attempts, by name.
+    """The results of some histories.
 
+    :param happened: faults, and what else happened to attempts, by name.
     :param broken: the histories that broke a promise, as text.
     """
 
@@ -1092,7 +1115,10 @@ def copied_store(store: Store) -> MemoryStore:
 
 
 def play_all(seeds: Iterable[int], mix: Mix = FULL, until: float | None = None) -> Tally:
-    """Many histories. :param until: no more of them after this time (of `time.time()`)."""
+    """Many histories.
+
+    :param until: no more of them after this time (of `time.time()`).
+    """
     tally = Tally()
     with deterministic():
         for seed in seeds:
@@ -1110,7 +1136,10 @@ def play_all(seeds: Iterable[int], mix: Mix = FULL, until: float | None = None) 
 
 
 def play_together(seeds: Sequence[int], mix: Mix = FULL, until: float | None = None) -> Tally:
-    """Many histories, spread over some processes. :param until: as `play_all`."""
+    """Many histories, spread over some processes.
+
+    :param until: as `play_all`.
+    """
     tally = Tally()
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=gc.freeze) as pool:
         for part in [pool.submit(play_all, seeds[n::WORKERS], mix, until) for n in range(WORKERS)]:

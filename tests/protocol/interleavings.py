@@ -73,7 +73,8 @@ def source(rows: int) -> RowSource:
 class Place:
     """A store and a target in memory.
 
-    :param layout: how the files of a dataset lie in its folder. :param acts: as of a `LineSink`.
+    :param layout: how the files of a dataset lie in its folder.
+    :param acts: as of a `LineSink`.
     :param sources: what the source was until now.
     """
 
@@ -278,8 +279,9 @@ def paused(place: Place) -> Place:
 class Case:
     """An order of two attempts.
 
-    :param first: which one begins. :param blocks: how many calls are made between one change of the running attempt and the next;
-        after the last of them the running attempt finishes, and then the other one.
+    :param first: which one begins.
+    :param blocks: how many calls are made between one change of the running attempt and the next; after the last of them the
+        running attempt finishes, and then the other one.
     :param crash: the attempt that crashes, and at which of its calls.
     """
 
@@ -289,7 +291,10 @@ class Case:
 
 
 class Play:
-    """A case being played: the rules of its two attempts. :param recovered: states that a last run was tried from."""
+    """A case being played: the rules of its two attempts.
+
+    :param recovered: states that a last run was tried from.
+    """
 
     def __init__(self, scenario: Scenario, case: Case, recovered: set[int]) -> None:
         self.case = case
@@ -380,7 +385,8 @@ class Play:
 class Tally:
     """The results of some cases.
 
-    :param cases: how many, by scenario. :param states: from how many a last run was tried, counted anew by each process.
+    :param cases: how many, by scenario.
+    :param states: from how many a last run was tried, counted anew by each process.
     :param broken: the cases that broke a promise, as text.
     """
 
@@ -405,7 +411,10 @@ class Tally:
 
 
 class Explorer:
-    """Play a part of all cases of a scenario within a bound. :param part: which, of `parts` about equal ones."""
+    """Play a part of all cases of a scenario within a bound.
+
+    :param part: which, of `parts` about equal ones.
+    """
 
     def __init__(self, scenario: Scenario, bound: Bound, determined: Determined, part: int, parts: int) -> None:
         self._scenario = scenario
@@ -434,7 +443,10 @@ class Explorer:
         return play.happened
 
     def _deeper(self, case: Case) -> bool:
-        """Play a case, and those that continue it. :return: whether it happened."""
+        """Play a case, and those that continue it.
+
+        :return: whether it happened.
+        """
         if not self._with_crashes(case):
             return False
         if len(case.blocks) + 1 < self._bound.switches:
@@ -469,7 +481,11 @@ class Explorer:
 
 
 def explore_part(part: int, name: str = "", parts: int = WORKERS, choose: Choose = list) -> Tally:
-    """Play a part of all cases. :param name: the beginning of the scenarios' names. :param choose: among those."""
+    """Play a part of all cases.
+
+    :param name: the beginning of the scenarios' names.
+    :param choose: among those.
+    """
     tally = Tally()
     with deterministic() as determined, watching(MemoryTable):
         determined.stop_clock()  # so that equal states are equal
@@ -484,8 +500,9 @@ def explore_part(part: int, name: str = "", parts: int = WORKERS, choose: Choose
 
 
 def first_broken(mutant: str, name: str) -> str | None:
-    """A promise that breaks when the product has a deliberate fault. :param name: as `explore_part`.
+    """A promise that breaks when the product has a deliberate fault.
 
+    :param name: as `explore_part`.
     :raises AssertionError: it does so without the fault, too.
     """
     with mutated(mutant):

@@ -53,7 +53,8 @@ def merging(urn: str) -> dict[str, Any]:
 def by_spark(spark: SparkSession | None, name: str, path: Callable[[str], str]) -> Mapping[str, Read]:
     """Return how Spark reads tables, if there is one.
 
-    :param name: of the format. :param path: where the table of a dataset is.
+    :param name: of the format.
+    :param path: where the table of a dataset is.
     """
     if spark is None:
         return {}
@@ -202,7 +203,10 @@ FORMATS: Mapping[str, Any] = {of.name: of for of in (DeltaFormat, IcebergFormat,
 
 
 def open_format(name: str, place: str, spark: SparkSession | None = None) -> Format:
-    """Open the tables of a format at a place. :param spark: a reader, where the format has one for it."""
+    """Open the tables of a format at a place.
+
+    :param spark: a reader, where the format has one for it.
+    """
     found: Format = FORMATS[name](place, *(() if spark is None else (spark,)))
     return found
 

@@ -108,7 +108,10 @@ def options(place: Place, number: int) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Point:
-    """A fault at a call. :param at: its number, from 0, counted from the start of the run, or of the recovery."""
+    """A fault at a call.
+
+    :param at: its number, from 0, counted from the start of the run, or of the recovery.
+    """
 
     at: int
     fault: Fault
@@ -120,7 +123,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Trial:
-    """One case of the matrix. :param again: a second fault, in the recovery from the first."""
+    """One case of the matrix.
+
+    :param again: a second fault, in the recovery from the first.
+    """
 
     point: Point
     again: Point | None = None
@@ -137,12 +143,21 @@ class Case(Protocol[S_contra]):
     """Something that happens to the second run of a place, and all that follows."""
 
     def run(self, start: S_contra, folder: Path) -> bool:
-        """Play it. :param folder: where. :return: whether all of it happened. :raises AssertionError: a promise is broken."""
+        """Play it.
+
+        :param folder: where.
+        :return: whether all of it happened.
+        :raises AssertionError: a promise is broken.
+        """
 
 
 @dataclass(frozen=True)
 class Broken:
-    """The state after a fault. :param run: as far as its scheduler knows. :param disk: what is not synced, if that is known."""
+    """The state after a fault.
+
+    :param run: as far as its scheduler knows.
+    :param disk: what is not synced, if that is known.
+    """
 
     run: Run
     disk: Disk | None
@@ -176,7 +191,10 @@ def start_worker(folder: Path) -> None:
 
 
 def with_mutant(mutant: str | None, work: Callable[..., T], *arguments: object) -> T:
-    """Do some work of such a process. :param mutant: a deliberate fault for those that it forks to have."""
+    """Do some work of such a process.
+
+    :param mutant: a deliberate fault for those that it forks to have.
+    """
     with nullcontext() if mutant is None else mutated(mutant):
         return work(*arguments)
 
@@ -232,7 +250,10 @@ def warm_up(folder: Path) -> None:
 
 
 def carry_out(world: World, number: int, faults: Faults, run: Run | None = None, send: Send | None = None) -> Run:
-    """The n-th run, or the rest of it. :param send: gets its progress after each of its stages."""
+    """The n-th run, or the rest of it.
+
+    :param send: gets its progress after each of its stages.
+    """
     run = run or (second_run(world.place) if number == 2 else Run(f"run {number}"))
     source, settings = sources(world.place)[number - 1], options(world.place, number)
     run.carry_out(lambda: world.process(source, faults, max_packs=1, **settings), send or (lambda _: None))
@@ -295,7 +316,8 @@ def run_or_recover(world: World, faults: Faults, broken: Run | None) -> None:
 def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
     """One case of the matrix.
 
-    :return: whether all its faults happened. :raises AssertionError: a promise is broken.
+    :return: whether all its faults happened.
+    :raises AssertionError: a promise is broken.
     """
     place = start.place.copy(folder)
     happened = True
@@ -320,7 +342,10 @@ def run_trial(start: Start, folder: Path, trial: Trial) -> bool:
 
 
 def fail(place: Place, point: Point, run: Run, disk: Disk | None = None) -> Broken:
-    """Carry out a run with a fault. :param disk: records what is not synced of it."""
+    """Carry out a run with a fault.
+
+    :param disk: records what is not synced of it.
+    """
 
     def work(send: Send) -> None:
         world, faults = faulty(place, point, send, disk)
@@ -461,7 +486,11 @@ def twins(calls: Sequence[Call]) -> int:
 
 @dataclass
 class Tally:
-    """The results of some cases. :param broken: what broke, as text; :param missed: how many had no second fault."""
+    """The results of some cases.
+
+    :param broken: what broke, as text;
+    :param missed: how many had no second fault.
+    """
 
     trials: int = 0
     missed: int = 0
@@ -474,7 +503,10 @@ class Tally:
 
 
 def run_trials(start: S, folder: Path, some: Iterable[Case[S]], until: float | None = None) -> Tally:
-    """Cases one after the other. :param until: no more of them after this time (of `time.time()`)."""
+    """Cases one after the other.
+
+    :param until: no more of them after this time (of `time.time()`).
+    """
     tally = Tally()
     for trial in some:
         if until is not None and time.time() > until:
@@ -533,8 +565,12 @@ class Pool:
         letters: bool = False,
         topics: bool = False,
     ) -> Start:
-        """The state that all cases start from. :param backfill: what the run that the faults happen to asks for.
-        :param acts: as of a `LineSink`. :param letters: as of a `Place`, as `topics`."""
+        """The state that all cases start from.
+
+        :param backfill: what the run that the faults happen to asks for.
+        :param acts: as of a `LineSink`.
+        :param letters: as of a `Place`, as `topics`.
+        """
         return self.call(partial(start, acts=acts, letters=letters, topics=topics), folder, store, layout, backfill)
 
     def recoveries(self, start: Start, folder: Path, some: Sequence[Point]) -> list[tuple[Point, list[Call]]]:
@@ -553,7 +589,10 @@ class Pool:
         return tally
 
     def run_until(self, finds: str, start: S, folder: Path, some: Sequence[Case[S]]) -> Tally:
-        """Run cases, a few at a time, until one of them breaks a promise. :param finds: a part of its text."""
+        """Run cases, a few at a time, until one of them breaks a promise.
+
+        :param finds: a part of its text.
+        """
         tally = Tally()
         for at in range(0, len(some), AT_A_TIME):
             tally.add(self.run(start, folder, some[at : at + AT_A_TIME]))

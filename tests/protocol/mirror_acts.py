@@ -76,7 +76,10 @@ class OpenedFolders(MemoryFiles):
         return other
 
     def open_folder(self, path: str) -> int:
-        """Open a folder. :raises FileNotFoundError: it doesn't exist."""
+        """Open a folder.
+
+        :raises FileNotFoundError: it doesn't exist.
+        """
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "there is no such folder", path)
         return self._ids.setdefault(path, self.tick())
@@ -179,7 +182,10 @@ def place_at_once(files: Files) -> Slot:
 
 
 def delete(files: Files, *, backup: str = "") -> Slot:
-    """A slot that is to delete a file. :param backup: where it is kept."""
+    """A slot that is to delete a file.
+
+    :param backup: where it is kept.
+    """
     write(files, TARGET, OLD)
     files.make_folder(TRASH)
     old = known(files, TARGET)
@@ -507,7 +513,11 @@ def check_end(slot: Slot, error: BaseException | None) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Works that are done at once. :param start: makes the slot. :param works: what each process does."""
+    """Works that are done at once.
+
+    :param start: makes the slot.
+    :param works: what each process does.
+    """
 
     name: str
     start: Callable[[Files], Slot]
@@ -546,7 +556,10 @@ class Play:
         return (files.content(), frozenset(files._folders), journal, slot.acts, slot.names, frozenset(slot.owed))
 
     def state(self, *, last: bool = True) -> int:
-        """A digest of all that decides what can happen next. :param last: whether it matters which process made the last call."""
+        """A digest of all that decides what can happen next.
+
+        :param last: whether it matters which process made the last call.
+        """
         files = self.slot.files
         assert isinstance(files, OpenedFolders)
         of_processes = [
@@ -595,7 +608,11 @@ def _named_in_turn() -> Iterator[None]:
 
 @dataclass
 class Tally:
-    """The results of a scenario. :param states: how many different ones. :param recovered: those that were gone on from alone."""
+    """The results of a scenario.
+
+    :param states: how many different ones.
+    :param recovered: those that were gone on from alone.
+    """
 
     orders: int = 0
     calls: int = 0

@@ -84,7 +84,11 @@ class Planned:
 
 @dataclass
 class MirrorHistory:
-    """One history. :param folder: holds source and target. :param log: what happened."""
+    """One history.
+
+    :param folder: holds source and target.
+    :param log: what happened.
+    """
 
     folder: Path
     seed: int
@@ -449,7 +453,10 @@ class MirrorHistory:
         return {path: content for path, content in _files(folder) if f"{ROOT}/" not in path}
 
     def _contents(self, *, everywhere: bool = False) -> dict[str, str]:
-        """The files of the target, without our own. :param everywhere: with trashes and what is kept, but no staged files."""
+        """The files of the target, without our own.
+
+        :param everywhere: with trashes and what is kept, but no staged files.
+        """
         kept = ("trash-", f"{ROOT}/kept/", f"{ROOT}/backup/")
         return {
             path: content
@@ -592,7 +599,10 @@ def _modes(folder: Path) -> dict[str, str]:
 
 
 def play(seed: int) -> MirrorHistory:
-    """Play one history. :raises Broken: a promise is broken."""
+    """Play one history.
+
+    :raises Broken: a promise is broken.
+    """
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(dir=shm))
     try:

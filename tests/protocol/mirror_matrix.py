@@ -86,7 +86,8 @@ _LATE = ("airflow_gobblin.copy.backups", "airflow_gobblin.copy.planning", "airfl
 class Kind:
     """A kind of target of a mirror.
 
-    :param backup: whether replaced and deleted files are kept. :param linked: whether it has no rename without overwriting.
+    :param backup: whether replaced and deleted files are kept.
+    :param linked: whether it has no rename without overwriting.
     """
 
     name: str
@@ -99,7 +100,10 @@ KINDS = (Kind("a disk"), Kind("with a backup", backup=True), Kind("by links, wit
 
 @dataclass(frozen=True)
 class Place:
-    """Source, target and journal, in a folder. :param records: those of the first run."""
+    """Source, target and journal, in a folder.
+
+    :param records: those of the first run.
+    """
 
     folder: Path
     kind: Kind
@@ -142,7 +146,10 @@ class Place:
 
 @dataclass(frozen=True)
 class MirrorWorld:
-    """A place, as one process sees it. :param disk: the disk under it, if syncs are to be tracked."""
+    """A place, as one process sees it.
+
+    :param disk: the disk under it, if syncs are to be tracked.
+    """
 
     place: Place
     disk: Disk | None = None
@@ -336,7 +343,9 @@ class MirrorLook:
     ) -> None:
         """A late task has changed nothing of slots that had ended.
 
-        :param ended: as `ended` was before. :param before: what the target had. :param now: by default all that it has.
+        :param ended: as `ended` was before.
+        :param before: what the target had.
+        :param now: by default all that it has.
         """
         now = self.target() if now is None else now
         later = self.ended()
@@ -371,7 +380,10 @@ class MirrorLook:
 
 @dataclass(frozen=True)
 class MirrorStart:
-    """The state that all cases start from. :param calls: those of a second run without fault."""
+    """The state that all cases start from.
+
+    :param calls: those of a second run without fault.
+    """
 
     kind: Kind
     calls: list[Call]
@@ -445,7 +457,11 @@ class MirrorTrial:
         return f"{self.point}; {self.after}"
 
     def run(self, start: MirrorStart, folder: Path) -> bool:
-        """Play it. :return: whether it happened. :raises AssertionError: a promise is broken."""
+        """Play it.
+
+        :return: whether it happened.
+        :raises AssertionError: a promise is broken.
+        """
         with played(folder.parent, start.kind) as place:
             run = fail(place, self.point)
 
@@ -498,7 +514,11 @@ class MirrorPause:
         return f"{self.meanwhile} before call {self.at}: {self.call}"
 
     def run(self, start: MirrorStart, folder: Path) -> bool:
-        """Play it. :return: whether it happened. :raises AssertionError: a promise is broken."""
+        """Play it.
+
+        :return: whether it happened.
+        :raises AssertionError: a promise is broken.
+        """
         with played(folder.parent, start.kind) as place:
             in_fresh_process(lambda _: self._go(place))
         return True
@@ -532,7 +552,10 @@ class MirrorPause:
 
 
 def fail(place: Place, point: Point) -> Run:
-    """Carry out the second run with a fault. :return: it, as far as its scheduler knows."""
+    """Carry out the second run with a fault.
+
+    :return: it, as far as its scheduler knows.
+    """
 
     def work(send: Send) -> None:
         world = MirrorWorld(place, place.disk() if point.fault in POWER else None)

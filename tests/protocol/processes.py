@@ -116,7 +116,11 @@ def be_forked_often() -> None:
 
 
 def in_fresh_process(work: Callable[[Send], None]) -> list[Any]:
-    """Do some work in a process of its own, and wait for its end. :return: what it sent. :raises AssertionError: as `Child`."""
+    """Do some work in a process of its own, and wait for its end.
+
+    :return: what it sent.
+    :raises AssertionError: as `Child`.
+    """
     return Child(work).result()
 
 
@@ -156,12 +160,18 @@ def share_clients() -> None:
 
 
 def share(module: Any, name: str, key: Callable[[Any], Any]) -> None:
-    """Let each process that is forked from this one open a place once. :param name: of the function that opens it."""
+    """Let each process that is forked from this one open a place once.
+
+    :param name: of the function that opens it.
+    """
     setattr(module, name, opening_once(getattr(module, name), key))
 
 
 def opening_once(real: Callable[..., Any], key: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a function that opens a place as `real` does, once. :param key: what is opened once of a place."""
+    """Return a function that opens a place as `real` does, once.
+
+    :param key: what is opened once of a place.
+    """
     opened: dict[Any, Any] = {}
 
     def shared(place: Any, connections: Any = None, **options: Any) -> Any:

@@ -61,10 +61,12 @@ class Table:
     """A dataset whose rows follow from their positions, 0 to `rows`.
 
     :param version: what it shows; the rows of a snapshot name it, and others' from the second on.
-    :param unit_rows: how many rows a work unit has. :param kept_from: where its rows begin, if it reports that.
+    :param unit_rows: how many rows a work unit has.
+    :param kept_from: where its rows begin, if it reports that.
     :param ties: how many rows each position has.
     :param partitions: if it has any, it is a topic of so many, whose logs begin at `kept_from`.
-    :param waited: the seconds that its oldest uncovered row waits. :param used: the share of what it keeps that has gone by.
+    :param waited: the seconds that its oldest uncovered row waits.
+    :param used: the share of what it keeps that has gone by.
     """
 
     urn: str

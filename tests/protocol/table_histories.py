@@ -118,7 +118,10 @@ class TableHistory:
     # Events
 
     def play(self, events: int = 60) -> None:
-        """Play the history. :raises AssertionError: a promise is broken."""
+        """Play the history.
+
+        :raises AssertionError: a promise is broken.
+        """
         with deterministic() as determined, watching(MemoryTable):
             determined.begin(self.seed)
             try:
@@ -178,7 +181,10 @@ class TableHistory:
                 raise AssertionError(f"{report} of slot {slot.decision.slot}, which is done")
 
     def _run_as_far_as_its_plan(self) -> int:
-        """Mostly, a run plans just before something happens to a table. :return: the number of attempts before."""
+        """Mostly, a run plans just before something happens to a table.
+
+        :return: the number of attempts before.
+        """
         before = len(self.attempts)
         if self.chance.random() < 0.6:
             self._run()
@@ -188,7 +194,10 @@ class TableHistory:
         return before
 
     def _go_on_to_a_decision(self, first: int) -> None:
-        """Let a run that is planned decide a slot. :param first: the number of its attempt, if there is one."""
+        """Let a run that is planned decide a slot.
+
+        :param first: the number of its attempt, if there is one.
+        """
         decided = self.decided
         for attempt in self.attempts[first:]:
             while not attempt.ended and self.decided == decided:
@@ -324,7 +333,10 @@ class TableHistory:
         self._check()
 
     def _take_away(self, urn: str, state: memory_table._State) -> str:
-        """Let a table not be as it has to be. :return: how; empty: it is left as it is."""
+        """Let a table not be as it has to be.
+
+        :return: how; empty: it is left as it is.
+        """
         table, before = self.world.table(urn), self.saved[urn][-4:]
         copies = [old for old in before if old.owner == state.owner and old.marks != state.marks]
         histories = [world.journal().history(urn) for world in self.worlds]
@@ -507,7 +519,10 @@ class TableHistory:
             world.check_complete(self.source, tokens)
 
     def _rest(self, world: TableWorld, request: RunRequest) -> bool:
-        """Carry out a run of an ingestion. :return: whether there was nothing to do in the tables that it has."""
+        """Carry out a run of an ingestion.
+
+        :return: whether there was nothing to do in the tables that it has.
+        """
         idle: list[bool] = []
         self._start(f"rest{self._whose(world)}", lambda attempt: idle.append(self._is_idle(attempt, world, request)))
         self._let_go_on(self.attempts[-1], sys.maxsize)
@@ -555,7 +570,10 @@ def _place(seed: int) -> Iterator[str]:
 
 
 def play(seed: int) -> TableHistory:
-    """Play one history. :raises Broken: a promise is broken."""
+    """Play one history.
+
+    :raises Broken: a promise is broken.
+    """
     with _place(seed) as location:
         history = TableHistory(seed, location)
         try:

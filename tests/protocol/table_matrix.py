@@ -138,7 +138,10 @@ Case = Trial | Pause
 
 
 def run(world: TableWorld, number: int, request: RunRequest, faults: Faults | None = None) -> dict[str, str]:
-    """Carry out a run of the n-th source. :return: the status of each dataset."""
+    """Carry out a run of the n-th source.
+
+    :return: the status of each dataset.
+    """
     opened = world.opened(source(world.urns, *SOURCES[number - 1]), faults)
     return {urn: report.status.value for urn, report in inprocess.run(opened, NoConnections(), request).items()}
 
@@ -175,7 +178,10 @@ def rest(world: TableWorld, kind: Kind) -> None:
 
 
 def begun(kind: Kind, name: str, location: str = "") -> Start:
-    """Return the start of all cases of a kind. :param location: a folder for data files."""
+    """Return the start of all cases of a kind.
+
+    :param location: a folder for data files.
+    """
     with deterministic() as determined, watching(MemoryTable):
         determined.begin(0)
         world = TableWorld(name, location)
@@ -201,7 +207,10 @@ def cases(calls: Sequence[Call]) -> Iterator[Case]:
 
 
 def play_all(start: Start, some: Sequence[Case]) -> list[str]:
-    """Play cases. :return: those that broke a promise, as text."""
+    """Play cases.
+
+    :return: those that broke a promise, as text.
+    """
     broken = []
     with deterministic() as determined, watching(MemoryTable):
         for case in some:

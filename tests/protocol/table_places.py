@@ -93,7 +93,10 @@ class TablePlace:
 
 
 def begun(name: str) -> TablePlace:
-    """A place with two rows published. :param name: of its table."""
+    """A place with two rows published.
+
+    :param name: of its table.
+    """
     place = TablePlace(TableWorld(name, urns=(FLIGHTS,)))
     place.world.forget_tables()
     place.store.put_if_absent(journal._ID, b"0" * 32)

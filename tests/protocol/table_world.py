@@ -379,7 +379,8 @@ def rows_since(
 ) -> Counter[Row]:
     """Return the rows of live units, and those that the table had when it was taken over.
 
-    :param found: that; `None`: it never was. :param version: how new a row is.
+    :param found: that; `None`: it never was.
+    :param version: how new a row is.
     """
     if found is None:
         return rows_of(urn, live.values(), version)
@@ -392,7 +393,10 @@ def rows_since(
 
 
 def newest_of_keys(rows: Iterable[Row], version: Callable[[Row], Any]) -> Counter[Row]:
-    """Return of each key the newest row. :param version: how new a row is."""
+    """Return of each key the newest row.
+
+    :param version: how new a row is.
+    """
     newest: dict[int, Row] = {}
     for row in sorted(rows, key=version):
         newest[row[0]] = row

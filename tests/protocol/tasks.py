@@ -80,9 +80,11 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Site:
-    """A place for ingestions: a kind of store. :param environment: the Airflow connections that they need.
+    """A place for ingestions: a kind of store.
 
-    :param journal: of an ingestion; :param target: of an ingestion, both with `{name}` in them for its name.
+    :param environment: the Airflow connections that they need.
+    :param journal: of an ingestion;
+    :param target: of an ingestion, both with `{name}` in them for its name.
     :param urns: the datasets of an ingestion; a random one if none is named.
     """
 
@@ -95,8 +97,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack on a task. :param stage: which one it is. :param zombie: it is stopped, and goes on later; else it is killed.
+    """An attack on a task.
 
+    :param stage: which one it is.
+    :param zombie: it is stopped, and goes on later; else it is killed.
     :param by_call: at one of its calls; else at some moment.
     """
 
@@ -165,7 +169,10 @@ def make_task(stage: str, ingestion: Ingestion, pack: Any) -> BaseOperator:
 
 @dataclass
 class DagRun:
-    """A DAG run: what its scheduler and its XCom know. :param done: how many of its tasks are."""
+    """A DAG run: what its scheduler and its XCom know.
+
+    :param done: how many of its tasks are.
+    """
 
     run_id: str
     pushed: dict[str, Any] = field(default_factory=dict)
@@ -323,7 +330,10 @@ class Place:
         return Child(lambda send: run.carry_out(self.ingestion))
 
     def carry_out_last(self, *unfinished: DagRun) -> None:
-        """The rest of runs, and then an undisturbed one; then everything must be right. :raises AssertionError: it isn't."""
+        """The rest of runs, and then an undisturbed one; then everything must be right.
+
+        :raises AssertionError: it isn't.
+        """
         before = self.ingestion
         last = self.new_run()
 
@@ -340,7 +350,10 @@ class Place:
         in_fresh_process(work)
 
     def check(self) -> None:
-        """Check what holds at any moment. :raises AssertionError: it doesn't."""
+        """Check what holds at any moment.
+
+        :raises AssertionError: it doesn't.
+        """
 
         def work(send: Send) -> None:
             self.look().check(self.sources)
@@ -380,7 +393,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Usual:
-    """The usual cost of a task. :param calls: of its stores and files. :param seconds: from its start to its end."""
+    """The usual cost of a task.
+
+    :param calls: of its stores and files.
+    :param seconds: from its start to its end.
+    """
 
     calls: int
     seconds: float
@@ -400,7 +417,11 @@ def measure(place: Place) -> dict[str, Usual]:
 
 @dataclass
 class Tally:
-    """The results of some cases. :param cases: by site, stage and kind. :param missed: tasks that ended before their time."""
+    """The results of some cases.
+
+    :param cases: by site, stage and kind.
+    :param missed: tasks that ended before their time.
+    """
 
     cases: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     missed: int = 0
@@ -413,7 +434,11 @@ class Tally:
 
 
 def play(place: Place, attack: Attack, usual: Usual) -> int:
-    """Play a case. :return: how often the task had ended before its time. :raises AssertionError: a promise is broken."""
+    """Play a case.
+
+    :return: how often the task had ended before its time.
+    :raises AssertionError: a promise is broken.
+    """
     run = place.prelude(attack.stage)
     for missed in range(TRIES_TO_HIT):
         victim = attacked(place, run, attack, usual, 0.5**missed)
@@ -447,7 +472,10 @@ def go_on_beside(place: Place, run: DagRun, zombie: Child, usual: Usual) -> None
 
 
 def attacked(place: Place, run: DagRun, attack: Attack, usual: Usual, early: float) -> Child:
-    """A process of a task that something happens to, if its time comes. :param early: in which part of the task it does."""
+    """A process of a task that something happens to, if its time comes.
+
+    :param early: in which part of the task it does.
+    """
     if attack.by_call:
         at = place.chance.randrange(max(1, int(usual.calls * early)))
         faults = Halting(at) if attack.zombie else Faults(at, die=die)

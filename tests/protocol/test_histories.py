@@ -21,8 +21,10 @@ from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
     ],
 )
 def test_random_histories_keep_every_promise(known: int, fresh: int, mix: Mix, calls: int, proved: Proved) -> None:
-    """:param known: how many have seeds that are always the same. :param fresh: how many have seeds that hardly ever were used.
-    :param calls: how many a history makes, at the least, on average."""
+    """:param known: how many have seeds that are always the same.
+    :param fresh: how many have seeds that hardly ever were used.
+    :param calls: how many a history makes, at the least, on average.
+    """
     first = fresh_seed()
     seeds = [*range(known), *range(first, first + fresh)]
     tally = play_together(seeds, mix)

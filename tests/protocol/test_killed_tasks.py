@@ -28,7 +28,9 @@ def test_tasks_are_killed_and_stopped(
     bucket: str,
     proved: Proved,
 ) -> None:
-    """:param kills: of each kind of task at each site, and :param zombies: likewise. :param floor: of both, in all.
+    """:param kills: of each kind of task at each site, and
+    :param zombies: likewise.
+    :param floor: of both, in all.
     :param share: one in so many of them is played at each site.
     """
     seed = fresh_seed()

@@ -25,7 +25,9 @@ pytestmark = [
 def test_every_reader_finds_the_rows_of_the_journal(
     of: str, runs: int, at_once: int, real_kills: float, tmp_path: Path, proved: Proved, request: pytest.FixtureRequest
 ) -> None:
-    """:param at_once: how many runs a history has. :param real_kills: the share that processes of their own carry out."""
+    """:param at_once: how many runs a history has.
+    :param real_kills: the share that processes of their own carry out.
+    """
     first, kills = fresh_seed(), 0
     readers: tuple[str, ...] = ()
     for seed in range(first, first + runs // at_once):

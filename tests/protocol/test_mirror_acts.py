@@ -66,7 +66,10 @@ def test_every_order_without_a_bound(scenario: Scenario, proved: Proved) -> None
 
 
 def _try(changes: Sequence[int], how: str, proved: Proved) -> None:
-    """Explore all scenarios. :param changes: how many times another process goes on in each, at the most."""
+    """Explore all scenarios.
+
+    :param changes: how many times another process goes on in each, at the most.
+    """
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         tallies = [*pool.map(_explored, range(len(SCENARIOS)), changes)]
     broken = [tally.broken for tally in tallies if tally.broken]

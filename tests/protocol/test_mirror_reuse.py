@@ -208,7 +208,9 @@ def fault_at(number: int, fault: Fault, *, decidable: bool) -> None:
 
 
 def late_at(number: int, late: str, *, dies: bool) -> None:
-    """:raises Broken: earlier tasks, before a call of the next run, break a promise. :param dies: the next run dies then."""
+    """:raises Broken: earlier tasks, before a call of the next run, break a promise.
+    :param dies: the next run dies then.
+    """
     with begun(decidable=True) as place:
         calls = 0
 

@@ -31,7 +31,8 @@ _AT_ONCE = 2
 class Log:
     """The logs of a topic: each third offset has no record, as after a transaction. A later partition ends earlier.
 
-    :param length: the end of the first. :param start: where all begin, or at their end if that is before.
+    :param length: the end of the first.
+    :param start: where all begin, or at their end if that is before.
     """
 
     urn: str

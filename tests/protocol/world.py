@@ -82,9 +82,10 @@ class Place:
     :param store: `local`, `sqlite`, the URL of a PostgreSQL database, which this place has for itself, or a bucket, in which it
         has the prefix of its folder: then the target is there, too.
     :param acts: as of a `LineSink`.
-    :param layout: how the files of a dataset lie in its folder. :param backfill: what a run there asks for, if not everything
-        open.
-    :param letters: whether every second row is a dead letter. :param topics: whether the datasets are topics.
+    :param layout: how the files of a dataset lie in its folder.
+    :param backfill: what a run there asks for, if not everything open.
+    :param letters: whether every second row is a dead letter.
+    :param topics: whether the datasets are topics.
     :param origin: the folder whose copy this is; its processes see it at that path, as if mounted there.
     """
 
@@ -280,8 +281,10 @@ class Process:
 class Run:
     """A DAG run: its stages one by one, as its scheduler knows them. It outlives the processes that carry it out.
 
-    :param plan: what `create_work_units` handed over. :param done: the stages that ended.
-    :param errors: those of the tries that failed. :param asked: what it asks for, if not everything open.
+    :param plan: what `create_work_units` handed over.
+    :param done: the stages that ended.
+    :param errors: those of the tries that failed.
+    :param asked: what it asks for, if not everything open.
     """
 
     name: str
@@ -370,7 +373,8 @@ class Look:
         """At any moment: exactly the covered rows are published, and everything else is accounted for.
 
         :param sources: what the source was, from the first run to the last; snapshots may show any of them.
-        :param records: the journal's at an earlier moment. :param strange: foreign files in the target.
+        :param records: the journal's at an earlier moment.
+        :param strange: foreign files in the target.
         :return: the published rows of each dataset.
         """
         self._known.clear()  # steps must be readable each time
@@ -563,14 +567,20 @@ class Look:
         return {key: self.journal.store.get(key) or b"" for key in self.journal.store.list("")}
 
     def check_records(self, before: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Records never change (I5), and go only where a snapshot replaces them. :return: those that exist now."""
+        """Records never change (I5), and go only where a snapshot replaces them.
+
+        :return: those that exist now.
+        """
         now = self.records()
         changed = [key for key, data in before.items() if now.get(key) != data and not _trimmed(key, now)]
         assert not changed, f"records changed or are gone: {changed}"
         return now
 
     def check_torn(self, number: int) -> None:
-        """A torn record stops its dataset by name, and no other one (I9, I14). :param number: which record is torn."""
+        """A torn record stops its dataset by name, and no other one (I9, I14).
+
+        :param number: which record is torn.
+        """
         listed = (k for k in self.journal.store.list(f"{NAME}/") if k.split("/")[2] in ("d", "o", "n"))
         keys = [k for k in listed if not k.endswith(UNREAD)]
         torn = keys[number % len(keys)]

@@ -40,7 +40,10 @@ Bounds = tuple[int, int | None]
 @record("test.given")
 @dataclass(frozen=True)
 class Given:
-    """A log of so many lines, of which a run plans the given units. :param planned: as of a `DatasetPlan`."""
+    """A log of so many lines, of which a run plans the given units.
+
+    :param planned: as of a `DatasetPlan`.
+    """
 
     lines: int
     units: tuple[Bounds, ...] = ()

@@ -303,7 +303,10 @@ def test_answers_lost_all_the_way_do_no_harm(real: Lake, s3_proxy: Proxy, seed: 
 
 
 def trouble(real: Lake, s3_proxy: Proxy, fault: Fault, stage: Callable[[OpenJob, RunPlan], Any]) -> str:
-    """Decide a run, let a stage meet nothing but a fault, and heal. :return: its report."""
+    """Decide a run, let a stage meet nothing but a fault, and heal.
+
+    :return: its report.
+    """
     harmed = Lake(real.access.through(s3_proxy.endpoint), real.bucket)
     opened, plan = harmed.decide()
     s3_proxy.harm(fault, times=ALL_DAY)

@@ -184,7 +184,10 @@ class TestCopyWork(WorkContract):
 
 
 class Place:
-    """A folder to copy, and where to. :param opened: the job, with a journal in memory."""
+    """A folder to copy, and where to.
+
+    :param opened: the job, with a journal in memory.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, target = folder / "from", folder / "to"

@@ -193,7 +193,10 @@ class Airflow:
         unfinished.rename(self.dags / name)
 
     def put_connection(self, **connection: Any) -> None:
-        """Make a connection, or another one of it. :param connection: as the API has it."""
+        """Make a connection, or another one of it.
+
+        :param connection: as the API has it.
+        """
         action = {"action": "create", "action_on_existence": "overwrite", "entities": [connection]}
         self.request("PATCH", "connections", json={"actions": [action]})
 
@@ -202,7 +205,10 @@ class Airflow:
         self.wait_for(f"DAG {dag_id}", partial(self._dag, dag_id))
 
     def trigger(self, dag_id: str, *, conf: Mapping[str, Any] | None = None, run_id: str | None = None) -> str:
-        """Start a run. :return: its id."""
+        """Start a run.
+
+        :return: its id.
+        """
         body = {"logical_date": None, "conf": dict(conf or {}), "dag_run_id": run_id or f"run-{secrets.token_hex(4)}"}
         return str(self.request("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
@@ -211,7 +217,10 @@ class Airflow:
         return str(self.request("GET", f"dags/{dag_id}/dagRuns/{quote(run_id)}")["state"])
 
     def wait_for_run(self, dag_id: str, run_id: str, *, seconds: float = 180) -> str:
-        """Wait until a run has ended. :return: its state, success or failed."""
+        """Wait until a run has ended.
+
+        :return: its state, success or failed.
+        """
 
         def ended() -> str | None:
             state = self.run_state(dag_id, run_id)
@@ -220,7 +229,10 @@ class Airflow:
         return self.wait_for(f"the end of {dag_id} {run_id}", ended, seconds=seconds)
 
     def run(self, dag_id: str, **options: Any) -> tuple[str, str]:
-        """Trigger a run and wait for its end. :return: its id and its state."""
+        """Trigger a run and wait for its end.
+
+        :return: its id and its state.
+        """
         run_id = self.trigger(dag_id, **options)
         return run_id, self.wait_for_run(dag_id, run_id)
 
@@ -287,7 +299,11 @@ class Airflow:
         ]
 
     def command(self, line: str) -> str:
-        """Run a command in a shell that knows this Airflow. :return: its output. :raises RuntimeError: it fails."""
+        """Run a command in a shell that knows this Airflow.
+
+        :return: its output.
+        :raises RuntimeError: it fails.
+        """
         done = subprocess.run(
             line, shell=True, capture_output=True, text=True, check=False, env=os.environ | self._environment
         )

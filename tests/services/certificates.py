@@ -18,7 +18,10 @@ HOST = "127.0.0.1"
 
 
 def server_certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate of this host, that signed itself. :return: the file of key and certificate, and that of the latter."""
+    """Make a certificate of this host, that signed itself.
+
+    :return: the file of key and certificate, and that of the latter.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
     now = datetime.now(UTC)

@@ -40,7 +40,9 @@ _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOt
 class Emulator:
     """A running server, which is the `Connections` of its one connection.
 
-    :param scheme: of its places. :param connection: a URI, as Airflow's. :param endpoint: its address.
+    :param scheme: of its places.
+    :param connection: a URI, as Airflow's.
+    :param endpoint: its address.
     """
 
     scheme: str
@@ -61,7 +63,10 @@ class Emulator:
         return f"{self.scheme}://lake@{path}"
 
     def create_bucket(self) -> str:
-        """A new, empty bucket. :return: its name."""
+        """A new, empty bucket.
+
+        :return: its name.
+        """
         bucket = f"bucket-{uuid.uuid4().hex[:12]}"
         open_filesystem(ObjectLocation(self.scheme, "lake", bucket), self).mkdir(bucket)
         return bucket

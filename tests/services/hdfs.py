@@ -24,7 +24,8 @@ USER = "root"
 class Hdfs:
     """A running HDFS, which is the `Connections` of its one connection.
 
-    :param port: of the namenode's WebHDFS. :param user: the user to be.
+    :param port: of the namenode's WebHDFS.
+    :param user: the user to be.
     """
 
     port: int
@@ -47,7 +48,10 @@ class Hdfs:
         return WebHdfs(f"http://127.0.0.1:{self.port}", user or self.superuser)
 
     def create_folder(self) -> str:
-        """A new folder. :return: its path, without a slash before it."""
+        """A new folder.
+
+        :return: its path, without a slash before it.
+        """
         name = f"tests/{uuid.uuid4().hex[:12]}"
         self.client().make_folder(f"/{name}")
         return name

@@ -49,7 +49,10 @@ class Tap:
     kill: Callable[[], None] = lambda: None
 
     def relay(self, caller: socket.socket, behind: int) -> None:
-        """Relay one connection, in which calls and answers alternate. :param behind: the metastore's own port."""
+        """Relay one connection, in which calls and answers alternate.
+
+        :param behind: the metastore's own port.
+        """
         lost = None
         with suppress(OSError), caller, socket.create_connection(("127.0.0.1", behind)) as metastore:
             while True:
@@ -64,7 +67,10 @@ class Tap:
                     (metastore if one is caller else caller).sendall(piece)
 
     def _lost(self, piece: bytes) -> LostCall | None:
-        """Note the call that a piece begins, if it does. :return: it, if it is the one to lose."""
+        """Note the call that a piece begins, if it does.
+
+        :return: it, if it is the one to lose.
+        """
         if not piece.startswith(_CALL):
             return None
         name = piece[8 : 8 + int.from_bytes(piece[4:8])].decode()

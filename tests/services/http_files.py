@@ -20,10 +20,14 @@ __all__ = ["HttpServer", "running_http"]
 class HttpServer:
     """A running server, which is the `Connections` of its one connection.
 
-    :param refused: the status that it answers with, by the start of a path. :param redirected: where it leads to, likewise.
-    :param asked: the requests that it got. :param authorization: the header that it wants, if it wants one.
-    :param user: login and password of the connection. :param extra: of the connection.
-    :param without: the headers that it doesn't send. :param sent: those that it sends besides.
+    :param refused: the status that it answers with, by the start of a path.
+    :param redirected: where it leads to, likewise.
+    :param asked: the requests that it got.
+    :param authorization: the header that it wants, if it wants one.
+    :param user: login and password of the connection.
+    :param extra: of the connection.
+    :param without: the headers that it doesn't send.
+    :param sent: those that it sends besides.
     :param cut: the number of bytes after which it breaks off, if it does.
     """
 

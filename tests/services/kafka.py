@@ -59,7 +59,10 @@ class Kafka:
         return f"kafka://{self.servers}"
 
     def secure_settings(self, mechanism: str = "PLAIN", password: str | None = None) -> dict[str, str]:
-        """The client's settings for the listener that wants a user, by TLS. :param password: by default, the right one."""
+        """The client's settings for the listener that wants a user, by TLS.
+
+        :param password: by default, the right one.
+        """
         user = SCRAM_USER if mechanism.startswith("SCRAM") else USER
         return {
             "bootstrap.servers": f"127.0.0.1:{self.secure_port}",
@@ -89,7 +92,10 @@ class Kafka:
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def create_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
-        """A new topic. :return: its name."""
+        """A new topic.
+
+        :return: its name.
+        """
         name = name or f"t{uuid.uuid4().hex[:10]}"
         config = {key.replace("_", "."): value for key, value in settings.items()}
         _done(self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]))
@@ -118,7 +124,10 @@ class Kafka:
     def produce(
         self, topic: str, values: Iterable[bytes | None], partition: int = -1, key: bytes | None = None, **record: Any
     ) -> None:
-        """Produce records, in order. :param partition: by default Kafka's choice."""
+        """Produce records, in order.
+
+        :param partition: by default Kafka's choice.
+        """
         producer = self.producer()
         for value in values:
             producer.produce(topic, value, key, partition, **record)

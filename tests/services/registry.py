@@ -35,7 +35,10 @@ class Registry:
         return f"http://127.0.0.1:{self.port}?url={self.url}"
 
     def register(self, subject: str, schema: Any, kind: str = "AVRO", references: Sequence[Any] = ()) -> int:
-        """Register the next version of a subject. :return: the id of its schema."""
+        """Register the next version of a subject.
+
+        :return: the id of its schema.
+        """
         body = {"schema": json.dumps(schema), "schemaType": kind, "references": [*references]}
         answer = requests.post(f"{self.url}/subjects/{subject}/versions", json=body, timeout=60)
         assert answer.ok, answer.text

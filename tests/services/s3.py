@@ -59,7 +59,10 @@ class S3Access:
         return self.connection
 
     def url(self, path: str) -> str:
-        """A place as a DAG author writes it. :param path: `bucket/prefix`."""
+        """A place as a DAG author writes it.
+
+        :param path: `bucket/prefix`.
+        """
         return f"s3://{CONNECTION}@{path}"
 
     def through(self, endpoint: str) -> S3Access:
@@ -172,7 +175,10 @@ class S3Server:
         return self.access.filesystem()
 
     def create_bucket(self) -> str:
-        """A new, empty bucket, without versions. :return: its name."""
+        """A new, empty bucket, without versions.
+
+        :return: its name.
+        """
         bucket = f"bucket-{uuid.uuid4().hex[:12]}"
         self._admin.call_s3("create_bucket", Bucket=bucket)
         return bucket
@@ -217,7 +223,10 @@ def versitygw(folder: Path) -> S3Server:
 
 
 def moto(folder: Path) -> S3Server:
-    """A moto, not started. :param folder: of its log."""
+    """A moto, not started.
+
+    :param folder: of its log.
+    """
     port = free_port()
     access = S3Access(f"http://127.0.0.1:{port}", "tester", "anything")
     command = [sys.executable, "-m", "tests.services.moto_server", str(port)]

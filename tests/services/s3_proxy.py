@@ -59,7 +59,11 @@ _HOP = ("connection", "keep-alive", "transfer-encoding", "proxy-connection")
 
 @dataclass(frozen=True)
 class Request:
-    """A request that came by. :param client: its name for itself. :param condition: its If-None-Match."""
+    """A request that came by.
+
+    :param client: its name for itself.
+    :param condition: its If-None-Match.
+    """
 
     method: str
     path: str
@@ -154,7 +158,10 @@ class Proxy:
     def _on_generation(
         self, method: str, target: str, headers: list[tuple[str, str]], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes] | None:
-        """Forward a rewrite or a removal if its conditions hold. :return: the answer; None if one doesn't hold."""
+        """Forward a rewrite or a removal if its conditions hold.
+
+        :return: the answer; None if one doesn't hold.
+        """
         path, _, query = re.sub(r"/b/[^/]+/o/.+/rewriteTo", "", target).partition("?")
         expected = {path: parse_qs(query)["ifGenerationMatch"]}
         if of_source := parse_qs(query).get("ifSourceGenerationMatch"):

@@ -24,7 +24,8 @@ _USER, _PASSWORD = "ann", "s3cr3t/of@ann"
 class SftpServer:
     """A running server, which is the `Connections` of its one connection.
 
-    :param folder: what it shows as its topmost folder. :param host_key: its public key, as OpenSSH writes it.
+    :param folder: what it shows as its topmost folder.
+    :param host_key: its public key, as OpenSSH writes it.
     """
 
     folder: Path
@@ -37,7 +38,10 @@ class SftpServer:
         return self.connection()
 
     def connection(self, *, password: str = _PASSWORD, host: str = "127.0.0.1", **extra: str) -> str:
-        """A connection with a password. :param extra: others than the server's key."""
+        """A connection with a password.
+
+        :param extra: others than the server's key.
+        """
         given = {"host_key": self.host_key} | extra
         user = f"{_USER}:{quote(password, safe='')}" if password else _USER
         return f"sftp://{user}@{host}:{self.port}/?__extra__={quote(json.dumps(given), safe='')}"

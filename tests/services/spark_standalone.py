@@ -126,7 +126,10 @@ class SparkStandalone:
 
 @contextmanager
 def running_spark_standalone(folder: Path, *, workers: int = 1, **options: Any) -> Iterator[SparkStandalone]:
-    """Run a master and its workers with their files in `folder`, which exists and is empty. :param options: of the cluster."""
+    """Run a master and its workers with their files in `folder`, which exists and is empty.
+
+    :param options: of the cluster.
+    """
     cluster = SparkStandalone(folder, **options)
     try:
         cluster.start()

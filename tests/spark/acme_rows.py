@@ -36,9 +36,11 @@ class RowsSource:
     """Datasets `acme.rows0`, `acme.rows1` …: the integers from 0 on, in units `u0`, `u1` … of one size.
 
     :param rows: how many a unit has; none, and all units are empty.
-    :param pause: seconds that each unit takes. :param gate: a file that the units of `waiting` wait for; each adds a line to
-        `<gate>.<unit>` when it reaches it. :param failing: a file with the ids of units that fail.
-    :param crashing: units whose process ends. :param conn_id: a connection that each unit asks for.
+    :param pause: seconds that each unit takes.
+    :param gate: a file that the units of `waiting` wait for; each adds a line to `<gate>.<unit>` when it reaches it.
+    :param failing: a file with the ids of units that fail.
+    :param crashing: units whose process ends.
+    :param conn_id: a connection that each unit asks for.
     :param note: is put into the job and each unit.
     """
 
@@ -146,7 +148,11 @@ class Squares:
 @record("acme.sealed_parquet")
 @dataclass(frozen=True)
 class SealedParquet(ParquetSink):
-    """Seals each file, once all of them are published. :param files: how many there are. :param conn_id: of the seals' step."""
+    """Seals each file, once all of them are published.
+
+    :param files: how many there are.
+    :param conn_id: of the seals' step.
+    """
 
     expected: int = 0
     conn_id: str = ""
@@ -162,7 +168,10 @@ class SealedParquet(ParquetSink):
 @record("acme.seal_step")
 @dataclass(frozen=True)
 class SealStep:
-    """Writes a seal with the host of a connection, if all files are there. :param expected: how many there must be."""
+    """Writes a seal with the host of a connection, if all files are there.
+
+    :param expected: how many there must be.
+    """
 
     folder: str
     name: str

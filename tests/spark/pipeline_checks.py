@@ -26,7 +26,9 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 def check_at_rest(journal: str, reads: Mapping[str, Sequence[str]], rows: int, counts: Counter[str]) -> None:
     """Check that each stage has what one pass over what the source published gives, made from what its upstreams have.
 
-    :param reads: what each stage reads, upstreams first. :param rows: how many rows each dataset has. :param counts: of figures.
+    :param reads: what each stage reads, upstreams first.
+    :param rows: how many rows each dataset has.
+    :param counts: of figures.
     """
     # A stage that was read before its upstreams isn't newer than they are.
     found = {name: _Published(journal, name) for name in reversed([*reads])}

@@ -42,7 +42,8 @@ class Lake:
     """A pipeline as it is now: a source of two datasets, two stages of them, one that reads these two and the source, and one
     that keeps state of the two.
 
-    :param rows: how many rows each dataset has. :param revision: those that are read from now on name it.
+    :param rows: how many rows each dataset has.
+    :param revision: those that are read from now on name it.
     """
 
     folder: Path
@@ -80,7 +81,10 @@ class Lake:
         return ParquetSink(f"{self.folder}/{name}")
 
     def run(self, name: str, request: RunRequest, zips: tuple[str, ...]) -> tuple[DatasetReport, ...]:
-        """Carry out a run of a job. :param zips: the code for Spark, which is reached by the environment."""
+        """Carry out a run of a job.
+
+        :param zips: the code for Spark, which is reached by the environment.
+        """
         import_kinds(CODE)
         job = self.pipeline[name]
         opened = OpenJob(job, Journal.create(job.journal, job.name), SparkConnections({}))
@@ -103,7 +107,10 @@ class Run:
         self._result: tuple[set[str], str] | None = None
 
     def wait(self, seconds: float = 240) -> bool:
-        """Wait for its end for some time. :return: whether it has ended."""
+        """Wait for its end for some time.
+
+        :return: whether it has ended.
+        """
         if self._result is None and self._reading.poll(seconds):
             try:
                 self._result = self._reading.recv()

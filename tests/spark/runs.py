@@ -90,7 +90,8 @@ def planned_run(
     """Plan a run of a source, the rows source perhaps.
 
     :param request: by default that of an unscheduled run.
-    :param place: where target and journal are; by default below `folder`. :param uris: the connections.
+    :param place: where target and journal are; by default below `folder`.
+    :param uris: the connections.
     :param sink: by default, Parquet files there.
     """
     place = place or str(folder)
@@ -137,7 +138,8 @@ def run_on(spark: SparkSession, planned: PlannedRun, connections: SparkConnectio
 class Submit:
     """How a pack is submitted: by default from this checkout, to Spark in local mode with two cores.
 
-    :param code: the author's modules, found by `python` in `search`. :param uris: the connections given to the driver.
+    :param code: the author's modules, found by `python` in `search`.
+    :param uris: the connections given to the driver.
     """
 
     master: str = "local[2]"
@@ -198,7 +200,10 @@ class Driver:
     suspended: list[psutil.Process] = field(default_factory=list)
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for something that it causes. :raises AssertionError: it ended, or minutes went by."""
+        """Wait for something that it causes.
+
+        :raises AssertionError: it ended, or minutes went by.
+        """
         self._wait_until(holds, what, every=0.05)
 
     def suspend(self, what: str, chosen: Callable[[psutil.Process], bool]) -> psutil.Process:
@@ -214,7 +219,10 @@ class Driver:
         return self.suspended[-1]
 
     def end(self) -> int:
-        """Wait for its end. :return: its exit code."""
+        """Wait for its end.
+
+        :return: its exit code.
+        """
         return self.process.wait(240)
 
     def kill(self) -> None:

@@ -68,7 +68,10 @@ def script(tmp_path: Path) -> Path:
 
 
 def run(script: Path, *arguments: str, **variables: str) -> tuple[dict[str, Any], int]:
-    """Run a driver. :return: its description of itself, and its status."""
+    """Run a driver.
+
+    :return: its description of itself, and its status.
+    """
     with start_driver([str(script), *arguments], os.environ | variables) as driver:
         assert driver.stdout is not None
         output, error = driver.stdout

@@ -96,14 +96,20 @@ class Table:
         return rows
 
     def put(self, *partitions: str) -> HiveTableStep:
-        """Place a file in each partition. :return: the step of a slot that did it."""
+        """Place a file in each partition.
+
+        :return: the step of a slot that did it.
+        """
         for partition in partitions:
             (self.folder / partition).mkdir(parents=True, exist_ok=True)
             pq.write_table(pa.table({"id": [1]}), self.folder / partition / "a.parquet")
         return self.step(*partitions)
 
     def delete(self, *partitions: str) -> HiveTableStep:
-        """Delete their files. :return: the step of a slot that did it."""
+        """Delete their files.
+
+        :return: the step of a slot that did it.
+        """
         for partition in partitions:
             (self.folder / partition / "a.parquet").unlink()
         return self.step(*partitions, drop=True)
@@ -252,7 +258,10 @@ def test_a_spark_without_hive_is_refused(table: Table, spark_connect: SparkConne
 
 @dataclass
 class Lake(Trees):
-    """A mirror whose steps on Spark are carried out by the tasks' own runner. :param spark: how it reaches Spark."""
+    """A mirror whose steps on Spark are carried out by the tasks' own runner.
+
+    :param spark: how it reaches Spark.
+    """
 
     spark: SparkOptions = field(default_factory=SparkOptions)
 

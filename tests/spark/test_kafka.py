@@ -87,7 +87,10 @@ def reads(process: psutil.Process, port: int) -> bool:
 
 
 def has_begun(client: Any, planned: PlannedRun, process: psutil.Process) -> bool:
-    """Whether a file of a unit has some content; on S3, whether there is a part of one. :param client: of S3."""
+    """Whether a file of a unit has some content; on S3, whether there is a part of one.
+
+    :param client: of S3.
+    """
     if client is None:
         staged = [file.path for file in process.open_files() if "_gobblin" in file.path]
         return any(os.stat(path).st_size > 1 << 20 for path in staged)
@@ -96,7 +99,10 @@ def has_begun(client: Any, planned: PlannedRun, process: psutil.Process) -> bool
 
 
 def publish(planned: PlannedRun) -> str:
-    """Decide and publish. :return: what became of the topic."""
+    """Decide and publish.
+
+    :return: what became of the topic.
+    """
     for pack in planned.run.packs:
         write_commit_steps(planned.opened, planned.run, pack)
         execute_commit_steps(planned.opened, planned.run, pack)

@@ -178,7 +178,10 @@ class World:
         return len(self.kafka.admin.list_topics(topic, timeout=30).topics[topic].partitions)
 
     def see(self) -> dict[str, set[Place]]:
-        """Read all topics as an independent consumer. :return: which records are there now."""
+        """Read all topics as an independent consumer.
+
+        :return: which records are there now.
+        """
         there = {topic: {record[:2]: record for record in self.kafka.records(topic)} for topic in self.seen}
         for topic, records in there.items():
             seen = self.seen[topic]
@@ -284,7 +287,10 @@ class World:
         return killed
 
     def kill(self, driver: subprocess.Popen[bytes], victim: str) -> bool:
-        """Kill a worker that reads, or the driver while one does. :return: whether one was found."""
+        """Kill a worker that reads, or the driver while one does.
+
+        :return: whether one was found.
+        """
         deadline = time.monotonic() + 240
         while driver.poll() is None:
             assert time.monotonic() < deadline

@@ -67,7 +67,10 @@ class Server:
         self.spark = self._started(self.spark.port)
 
     def kill_a_worker(self) -> bool:
-        """Kill a Python worker, which writes the rows of a stage. :return: whether there was one."""
+        """Kill a Python worker, which writes the rows of a stage.
+
+        :return: whether there was one.
+        """
         for daemon in self.spark.python_daemons:
             with suppress(psutil.Error):
                 for worker in daemon.children():
@@ -109,7 +112,10 @@ class World:
         self.rest()
 
     def strike(self, victim: str, running: Sequence[Run]) -> bool:
-        """Kill or stop something after a while. :return: whether there was anything."""
+        """Kill or stop something after a while.
+
+        :return: whether there was anything.
+        """
         time.sleep(self.chance.random() * RUN_SECONDS)
         going = [run for run in running if not run.wait(0)]
         if not going:

@@ -56,7 +56,10 @@ class Chain:
         floor: int = 0,
         ends: bool = True,
     ) -> int:
-        """Take the next slot. :param ends: whether it gets an outcome, and all that remains to be done is noted."""
+        """Take the next slot.
+
+        :param ends: whether it gets an outcome, and all that remains to be done is noted.
+        """
         before = self.history
         slot = before.state.head + 1
         decision = Decision(
@@ -88,7 +91,10 @@ class Chain:
 
 
 def backlog(location: str, versions: int) -> Input:
-    """Let a source publish and seal so many versions, a slot each, and trim its journal as runs do. :return: its dataset."""
+    """Let a source publish and seal so many versions, a slot each, and trim its journal as runs do.
+
+    :return: its dataset.
+    """
     source = Chain("d", Journal.create(location, "raw"))
     seals = Seals(source.journal)
     for number in range(1, versions + 1):

@@ -44,7 +44,10 @@ class StageDataset:
 @record("test.lines_of")
 @dataclass(frozen=True)
 class LinesOf:
-    """The binding of a plan. :param files: of each input, the paths that its version consumes."""
+    """The binding of a plan.
+
+    :param files: of each input, the paths that its version consumes.
+    """
 
     files: Mapping[str, tuple[str, ...]]
 

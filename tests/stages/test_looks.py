@@ -52,7 +52,10 @@ class Looks:
         return self.stage.history.state
 
     def play(self) -> Counter[str]:
-        """Let anything happen. :return: what did, by kind."""
+        """Let anything happen.
+
+        :return: what did, by kind.
+        """
         acts = (self.grow, self.grow, self.replace, self.rewind, self.end, self.trim, self.run, self.run)
         with patch.object(inputs, "opened", self.opened):
             for number in range(ACTS):

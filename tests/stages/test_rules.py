@@ -28,7 +28,10 @@ def upstream(slots: int) -> Chain:
 
 
 def seals(chain: Chain, **heads: int) -> Iterator[Seal]:
-    """The oldest first. :param heads: by version."""
+    """The oldest first.
+
+    :param heads: by version.
+    """
     hours = [(at(int(hour[1:])), head) for hour, head in heads.items()]
     for number, (upto, head) in enumerate(hours, 1):
         highest = max(one for one, _ in hours[:number])

@@ -222,7 +222,10 @@ class TestPlaceUploadStepOnS3(OnS3, TestPlaceStep):
 
 
 def put(files: Files) -> CommitStep:
-    """Stage two small objects together. :return: the step that puts the second one."""
+    """Stage two small objects together.
+
+    :return: the step that puts the second one.
+    """
     both, data = "_gobblin/s/0123/a0/u0-0123/small_files", b"new"
     write(files, both, b"another" + data)
     checksum, etag = hashlib.sha256(data).hexdigest(), hashlib.md5(data).hexdigest()

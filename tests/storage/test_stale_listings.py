@@ -48,7 +48,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Counted(MemoryStore):
-    """Fail a caller that calls too often. :param left: how many calls may still be made."""
+    """Fail a caller that calls too often.
+
+    :param left: how many calls may still be made.
+    """
 
     left = 1_000_000
 

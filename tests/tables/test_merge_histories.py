@@ -84,7 +84,10 @@ class Model:
 
 
 def play(chain: _Chain, seed: int) -> None:
-    """Play a history of some slots. :raises AssertionError: the table isn't what the model is."""
+    """Play a history of some slots.
+
+    :raises AssertionError: the table isn't what the model is.
+    """
     chance = random.Random(seed)
     merge = chance.choice(MERGES)
     source, model = Source(chance), Model(merge)

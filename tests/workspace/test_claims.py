@@ -534,7 +534,10 @@ def test_a_late_task_does_not_claim_the_folder_of_a_dropped_dataset_again(
 
 
 class _Turns:
-    """Two attempts that hand over after so many calls. :param blocks: how many each makes in its turn, one after the other."""
+    """Two attempts that hand over after so many calls.
+
+    :param blocks: how many each makes in its turn, one after the other.
+    """
 
     def __init__(self, blocks: tuple[int, ...]) -> None:
         self.blocks = iter(blocks)
@@ -551,7 +554,10 @@ class _Turns:
 
 
 def _claimed_by_turns(folder: Path, first: int, blocks: tuple[int, ...]) -> tuple[list[Attempt], list[str]]:
-    """Let two claim nested folders, by the chains of two roots. :return: which did, and whose claims are valid."""
+    """Let two claim nested folders, by the chains of two roots.
+
+    :return: which did, and whose claims are valid.
+    """
     places = ((folder / "t", "x"), (folder / "t" / "x", "b"))
     journals = journal("outer"), journal("inner")
     turns = _Turns(blocks)

@@ -214,7 +214,10 @@ def in_order(entries: Iterator[Entry]) -> Iterator[Entry]:
 
 
 def _kept(entries: list[Entry], file: IO[str]) -> Iterator[Entry]:
-    """Write entries to a file. :return: an iterator that reads them."""
+    """Write entries to a file.
+
+    :return: an iterator that reads them.
+    """
     for one in entries:
         of, source = one.attributes, one.made_from
         fields = (one.path, one.kind, one.size, one.modified, one.stamp, one.inode, one.link)

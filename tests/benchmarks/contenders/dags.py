@@ -20,14 +20,20 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def gobblin(name: str, folder: str, table: str, key: str, spark: str) -> None:
-    """Our six tasks. :param spark: a Spark connection."""
+    """Our six tasks.
+
+    :param spark: a Spark connection.
+    """
     conf = CONF if spark == "spark_here" else {}  # a running server has its own
     with DAG(name, schedule=None):
         GobblinIngestion(ingestion(folder, table, key), spark=SparkOptions(conn_id=spark, conf=conf))
 
 
 def plain(name: str, folder: str, table: str, jars: str, arguments: list[str]) -> None:
-    """One plain submit of a Spark JDBC job among five tasks that do nothing. :param arguments: the job's, beside these."""
+    """One plain submit of a Spark JDBC job among five tasks that do nothing.
+
+    :param arguments: the job's, beside these.
+    """
     with DAG(name, schedule=None):
 
         @task
@@ -47,7 +53,10 @@ def plain(name: str, folder: str, table: str, jars: str, arguments: list[str]) -
 
 
 def plain_warm(name: str, folder: str, table: str, key: str, since: str, remote: str) -> None:
-    """The plain DAG by Spark Connect: its job is a task's own Python. :param remote: the server's URL."""
+    """The plain DAG by Spark Connect: its job is a task's own Python.
+
+    :param remote: the server's URL.
+    """
     with DAG(name, schedule=None):
 
         @task
@@ -144,7 +153,9 @@ def pipeline(name: str, folder: str, schedule: str, rows: int) -> None:
 def chained(name: str, folder: str, schedule: str, jobs: list[str], remote: str) -> None:
     """As many DAGs of six tasks, each woken by the one before: one opens a session by Spark Connect, and the others do nothing.
 
-    :param folder: isn't used. :param schedule: as of `pipeline`. :param jobs: the second halves of their ids.
+    :param folder: isn't used.
+    :param schedule: as of `pipeline`.
+    :param jobs: the second halves of their ids.
     """
     before: Asset | None = None
     for job in jobs:

@@ -23,7 +23,10 @@ CHAIN = ("clean", "daily", "monthly")
 
 
 def flights(name: str, folder: str, rows: int, stages: Iterable[str]) -> Pipeline:
-    """A pipeline of some of the stages. :param rows: of the source, all of which are in its first version."""
+    """A pipeline of some of the stages.
+
+    :param rows: of the source, all of which are in its first version.
+    """
     journal = f"{folder}/journal"
     source = RowsSource(UNITS, rows // UNITS)
     raw = Ingestion("raw", source, ParquetSink(f"{folder}/raw"), journal, max_packs=1, code=("tests.spark.acme_rows",))

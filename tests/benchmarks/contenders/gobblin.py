@@ -55,7 +55,10 @@ FEW_ROWS, _FEW_BYTES = 1_000, 16 << 10
 
 
 def ingestion(folder: str, table: str, key: str, kind: str = "parquet") -> Ingestion:
-    """The table, all defaults. :param kind: of the sink."""
+    """The table, all defaults.
+
+    :param kind: of the sink.
+    """
     source = SqlSource(SHOP, (SqlTable(table, ExtractKind.APPEND_ONLY, delta=key),))
     return Ingestion("benchmark", source, _sink(folder, kind), journal=f"{folder}/journal", max_packs=1)
 

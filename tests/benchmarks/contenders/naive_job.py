@@ -24,7 +24,10 @@ DONE = pa.schema([("unit", pa.string())])
 
 
 def write_unit(folder: str, table: str, key: str, index: int, connections: SparkConnections) -> str:
-    """One unit, one file. :return: its id."""
+    """One unit, one file.
+
+    :return: its id.
+    """
     plan = wire.loads(Path(folder, "plan").read_bytes(), Plan, "plan")
     unit, incoming = plan.units[index], schema.decode(RowsBinding.of(plan).source_schema)
     reader = ingestion(folder, table, key).source.read(unit, incoming, ReadRequest(), connections)

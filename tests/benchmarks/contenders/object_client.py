@@ -24,7 +24,10 @@ class Client(Protocol):
         """Records of `RECORD`, each unless it exists."""
 
     def read(self, keys: Sequence[str]) -> int:
-        """All of them. :return: their bytes."""
+        """All of them.
+
+        :return: their bytes.
+        """
 
     def count(self) -> int:
         """How many objects there are, by a listing."""

@@ -16,7 +16,10 @@ from tests.benchmarks.contenders.reporting import DATABASE, arguments
 
 
 def copy_rows(spark: SparkSession, asked: Namespace) -> None:
-    """The job. :param asked: its arguments, as `main` has them."""
+    """The job.
+
+    :param asked: its arguments, as `main` has them.
+    """
     began = time.time()
     database, partitions = urlsplit(os.environ[DATABASE]), int(asked.partitions)
     split: dict[str, Any] = {"column": asked.key, "lowerBound": 1, "upperBound": int(asked.last)}

@@ -41,7 +41,8 @@ def begin(folder: Path, source: str = "") -> None:
     which doubles the CPU time of a copy of large files. A program that takes seconds to start would find such memory, and one
     that starts at once, memory that was freed just now.
 
-    :param folder: the contender's own. :param source: the folder of the files to copy, if it is on this machine.
+    :param folder: the contender's own.
+    :param source: the folder of the files to copy, if it is on this machine.
     """
     for path in Path(source).rglob("*") if os.path.isdir(source) else ():
         if path.is_file():
@@ -75,5 +76,8 @@ def cpu_seconds() -> float:
 
 
 def print_figures(seconds: float, phases: Mapping[str, float], cpu: float | None = None, **facts: int) -> None:
-    """End with the figures. :param cpu: the CPU time of the compared part, if measured."""
+    """End with the figures.
+
+    :param cpu: the CPU time of the compared part, if measured.
+    """
     print(json.dumps({"seconds": seconds, "phases": dict(phases), "facts": facts, "cpu": cpu}), flush=True)

@@ -40,7 +40,10 @@ def s3a(committer: str) -> dict[str, str]:
 
 
 def committer_of(success: bytes) -> str:
-    """The committer that made a target. :param success: its `_SUCCESS`, in which s3a's committers write their names."""
+    """The committer that made a target.
+
+    :param success: its `_SUCCESS`, in which s3a's committers write their names.
+    """
     return str(json.loads(success)["committer"]) if success else "file"
 
 

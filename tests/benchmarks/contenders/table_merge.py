@@ -54,7 +54,10 @@ class Given:
 
 
 def orders(ids: pa.Array, since: int) -> pa.RecordBatch:
-    """Orders, all of whose values follow from their ids. :param since: added to their times: versions are newer."""
+    """Orders, all of whose values follow from their ids.
+
+    :param since: added to their times: versions are newer.
+    """
     product = pc.binary_join_element_wise("product-", pc.bit_wise_and(ids, 8191).cast(pa.string()), "")
     price = pc.divide(pc.bit_wise_and(pc.multiply(ids, 7919), 0xFFFFF).cast(pa.float64()), 100.0)
     times = pc.add(ids, since).cast(pa.timestamp("us", "UTC"))

@@ -122,7 +122,10 @@ def followed(before: Fold[U], slot: int, decision: Decision[U]) -> Fold[U]:
 
 @dataclass
 class Store:
-    """The store of all chains. :param moment: the number of writes so far."""
+    """The store of all chains.
+
+    :param moment: the number of writes so far.
+    """
 
     moment: int = 0
     made: int = 0

@@ -33,7 +33,10 @@ ROUNDS = 40
 
 
 class BrokenError(Exception):
-    """A history broke a promise. :param log: what happened."""
+    """A history broke a promise.
+
+    :param log: what happened.
+    """
 
     def __init__(self, why: str, seed: int, log: Sequence[str]) -> None:
         command = f".venv/bin/python -m tests.protocol.pipelines.histories {seed}"
@@ -118,7 +121,10 @@ SHAPES = (line, diamond, narrow, fan, wide, daily)
 
 @dataclass
 class History:
-    """One history. :param crashes: how many processes died."""
+    """One history.
+
+    :param crashes: how many processes died.
+    """
 
     seed: int
     log: list[str] = field(default_factory=list)
@@ -490,7 +496,10 @@ def play(seed: int) -> History:
 
 @dataclass
 class Tally:
-    """The results of histories. :param broken: those that broke a promise."""
+    """The results of histories.
+
+    :param broken: those that broke a promise.
+    """
 
     histories: int = 0
     versions: int = 0

@@ -16,7 +16,11 @@ Rows = dict[str, str]
 
 @dataclass(frozen=True)
 class Published:
-    """A slot of a dataset. :param takes_back: whether it is a rewind, and no replacement. :param units: rows, by unit."""
+    """A slot of a dataset.
+
+    :param takes_back: whether it is a rewind, and no replacement.
+    :param units: rows, by unit.
+    """
 
     slot: int
     takes_back: bool
@@ -26,7 +30,10 @@ class Published:
 
 @dataclass(frozen=True)
 class Sealed:
-    """A seal, as far as one dataset goes. :param waits: whether the dataset was held or paused."""
+    """A seal, as far as one dataset goes.
+
+    :param waits: whether the dataset was held or paused.
+    """
 
     version: int
     head: int
@@ -35,7 +42,10 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Cut:
-    """A version of a stage. :param reached: the version of each upstream up to which it has what that published."""
+    """A version of a stage.
+
+    :param reached: the version of each upstream up to which it has what that published.
+    """
 
     version: int
     reached: Mapping[str, int]
@@ -91,7 +101,10 @@ def by_version(slots: Sequence[Published], seals: Sequence[Sealed]) -> dict[int,
 
 
 def one_pass(datasets: Mapping[str, Mapping[int, Rows]], stages: Sequence[Shape]) -> dict[str, Expected]:
-    """Compute every stage from what its upstreams have at its versions. :param stages: upstreams come first."""
+    """Compute every stage from what its upstreams have at its versions.
+
+    :param stages: upstreams come first.
+    """
     have: dict[str, Mapping[int, Rows]] = {**datasets}
     expected = {}
     for stage in stages:

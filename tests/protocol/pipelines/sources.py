@@ -42,7 +42,10 @@ class Seal:
 
 @dataclass
 class Dataset:
-    """A dataset of a source. :param revisions: of its rows, by position: a row that was corrected has a higher one."""
+    """A dataset of a source.
+
+    :param revisions: of its rows, by position: a row that was corrected has a higher one.
+    """
 
     name: str
     chain: Chain[RangeUnit]
@@ -58,7 +61,10 @@ class Dataset:
         return RangeUnit(name, low, high, rows)
 
     def ingest(self, upto: int, fails: int | None = None) -> Process[None]:
-        """Publish what isn't covered yet. :param fails: the number of the unit that fails."""
+        """Publish what isn't covered yet.
+
+        :param fails: the number of the unit that fails.
+        """
         plan = yield from ended(self.chain)
         units = [self.unit(low, high) for low, high in _gaps(plan, upto)]
         wanted = tuple(unit for number, unit in enumerate(units) if number != fails)

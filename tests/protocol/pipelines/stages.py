@@ -50,7 +50,10 @@ class Version:
 
 @dataclass(frozen=True)
 class State:
-    """The state that a stage keeps: by key, the values of all rows so far. :param of: the evaluation that made it."""
+    """The state that a stage keeps: by key, the values of all rows so far.
+
+    :param of: the evaluation that made it.
+    """
 
     of: str
     values: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -143,7 +146,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Look:
-    """The findings of a look at lineage. :param retired: parents. :param upto: how far it looked, per upstream."""
+    """The findings of a look at lineage.
+
+    :param retired: parents.
+    :param upto: how far it looked, per upstream.
+    """
 
     retired: frozenset[str]
     upto: Mapping[str, int]

@@ -24,7 +24,9 @@ SEEDS = range(1_000)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("known", "fresh"), some_and_whole((4_000, 1_000), (80_000, 20_000)))
 def test_random_histories_of_pipelines_keep_every_promise(known: int, fresh: int, proved: Proved) -> None:
-    """:param known: how many have seeds that are always the same. :param fresh: the rest, whose seeds hardly ever were used."""
+    """:param known: how many have seeds that are always the same.
+    :param fresh: the rest, whose seeds hardly ever were used.
+    """
     first = fresh_seed()
     seeds = [*range(known), *range(first, first + fresh)]
     tally = play_together(play_all, seeds)

@@ -110,7 +110,10 @@ class TypedReader:
 
 
 def typed(lab: TableLab, rows: pa.Table) -> dict[str, Any]:
-    """Run once with some rows. :return: the report."""
+    """Run once with some rows.
+
+    :return: the report.
+    """
     TypedRows.rows = rows
     table = Table("typed", ExtractKind.SNAPSHOT_ONLY, rows.num_rows)
     lab.ingestion = replace(lab.ingestion, source=TypedRows((table,)))

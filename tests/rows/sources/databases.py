@@ -85,7 +85,10 @@ DATABASES = ("sqlite", "postgres")
 
 
 def empty_database(request: pytest.FixtureRequest, folder: Path, name: str = "a.db") -> Database:
-    """A database of the kind that is a fixture's parameter. :param name: of the file, if it is one."""
+    """A database of the kind that is a fixture's parameter.
+
+    :param name: of the file, if it is one.
+    """
     if request.param == "sqlite":
         return SqliteDatabase(folder / name)
     return PostgresDatabase(request.getfixturevalue("postgres_database"))

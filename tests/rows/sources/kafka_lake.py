@@ -39,7 +39,10 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 def uris(kafka: Kafka, access: S3Access | None = None) -> dict[str, str]:
-    """The connections of an ingestion. :param access: to the object store of its lake."""
+    """The connections of an ingestion.
+
+    :param access: to the object store of its lake.
+    """
     return {KAFKA: kafka.uri(KAFKA), **({CONNECTION: access.connection} if access else {})}
 
 
@@ -80,7 +83,10 @@ class Lake:
         return OpenJob(self.job, self.journal, self.connections)
 
     def run(self, request: RunRequest | None = None) -> DatasetReport:
-        """A whole run in this process. :return: the report of the topic."""
+        """A whole run in this process.
+
+        :return: the report of the topic.
+        """
         return inprocess.run(self.opened, self.connections, request)[self.topic]
 
     @property

@@ -140,7 +140,10 @@ def test_neither_schema_nor_registry_is_refused() -> None:
 
 
 class AvroLake(Lake):
-    """An ingestion of a topic whose schema is in a registry. :param registry: the connection to it."""
+    """An ingestion of a topic whose schema is in a registry.
+
+    :param registry: the connection to it.
+    """
 
     def __init__(
         self,

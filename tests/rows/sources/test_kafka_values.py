@@ -41,7 +41,10 @@ ORDER = JsonValues(
 
 
 def decode(values: Sequence[bytes | None], kind: ValueFormat) -> tuple[list[Mapping[str, Any]], Mapping[int, str]]:
-    """Decode values with a format. :return: the rows, and why some are bad."""
+    """Decode values with a format.
+
+    :return: the rows, and why some are bad.
+    """
     planned = kind.plan("orders", NOWHERE)
     found: Decoded = kind.decoder(planned.columns, planned.properties, NOWHERE).decode(pa.array(values, pa.binary()))
     batch = pa.RecordBatch.from_arrays(list(found.columns), schema=planned.columns)

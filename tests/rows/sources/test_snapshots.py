@@ -47,7 +47,10 @@ class Said(RowSource):
 @record("test.shared")
 @dataclass(frozen=True)
 class Shared(Said):
-    """The same, with snapshots to share. :param broken: whether none exists."""
+    """The same, with snapshots to share.
+
+    :param broken: whether none exists.
+    """
 
     broken: bool = False
     log: ClassVar[list[str]] = []

@@ -90,7 +90,10 @@ class Ledger:
     def extract(
         self, run: RunPlan, between: Callable[[WorkUnit], None], only: Collection[WorkUnit] | None = None
     ) -> None:
-        """A driver's run, between whose units something happens. :param only: all that it reaches."""
+        """A driver's run, between whose units something happens.
+
+        :param only: all that it reaches.
+        """
         with PackSnapshot(self.ingestion.source, self.bank.database) as snapshot:
             for plan, unit in missing_units(self.opened, run.packs[0]):
                 if only is not None and unit not in only:

@@ -68,7 +68,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, S3Access
 
 
 def _race_of_processes(url: str, access: S3Access | None) -> list[tuple[str, int]]:
-    """Which writer won which record. :raises AssertionError: with the traceback of a writer that could not go on."""
+    """Which writer won which record.
+
+    :raises AssertionError: with the traceback of a writer that could not go on.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "airflow_gobblin.storage.stores.sql", "psycopg", "s3fs"])
     start, results = context.Barrier(WRITERS), context.Queue()

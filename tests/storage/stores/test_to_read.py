@@ -28,7 +28,10 @@ A = Table("a", ExtractKind.APPEND_ONLY, 10)
 
 @dataclass(frozen=True)
 class Place:
-    """A place for a journal. :param seen: everything there, read past our own code."""
+    """A place for a journal.
+
+    :param seen: everything there, read past our own code.
+    """
 
     url: str
     seen: Callable[[], object]

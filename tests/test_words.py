@@ -9,7 +9,11 @@ from pathlib import Path
 
 from tests.services.environment import ROOT
 
-CODE = [file for folder in ("airflow_gobblin", "dags", "spark_jobs") for file in sorted((ROOT / folder).rglob("*.py"))]
+CODE = [
+    file
+    for folder in ("airflow_gobblin", "dags", "spark_jobs", "tests")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SUBJECT = re.compile(r"(?:^|[.;:] )(?:What|Who|Whoever) [a-z][^.?]*(?:\.|$)")
 """A sentence whose subject is a clause of that kind. A question ends otherwise."""
@@ -41,8 +45,5 @@ def test_no_sentence_has_a_clause_with_who_or_what_as_its_subject() -> None:
 
 
 def test_each_field_of_a_docstring_has_a_line_of_its_own() -> None:
-    files = [*CODE, *sorted((ROOT / "tests").rglob("*.py"))]
-    found = [
-        (file, line) for file in files for text in docstrings(file) for line in text.split("\n") if FIELD.search(line)
-    ]
-    assert not [f"{file.relative_to(ROOT)}: {line.strip()}" for file, line in found]
+    lines = ((file, line.strip()) for file in CODE for text in docstrings(file) for line in text.split("\n"))
+    assert not [f"{file.relative_to(ROOT)}: {line}" for file, line in lines if FIELD.search(line)]

@@ -220,7 +220,7 @@ class Shard:
 
 
 def shards(token: str, steps: Iterable[CommitStep], files: int) -> Iterator[tuple[ShardRef, bytes]]:
-    """Encode steps as shards of one phase and site each; they are in no order.
+    """Encode steps as shards of one phase and site each. Those of different phases and sites come in no order.
 
     :param files: about how many files' steps go into each.
     :raises ConfigurationError: a step's class isn't registered.

@@ -292,7 +292,7 @@ class FrameWork:
         keep_inputs(store, self.stage, self.upstreams, at, run)
 
     def modules(self, connections: Connections) -> tuple[str, ...]:
-        """Return none: the modules that functions need are shipped, or theirs to have."""
+        """Return none: the modules that functions need are shipped with them, or installed by their authors."""
         return ()
 
     def hold(self, connections: Connections) -> AbstractContextManager[NothingHeld]:

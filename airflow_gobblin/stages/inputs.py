@@ -127,7 +127,7 @@ def published_state(own: Input, unit: UnitRef, form: StateForm, connections: Con
 
 def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:
     """Refuse inputs other than those of the existing versions, or one that is read differently: nobody would check whether the
-    former ones are still there, and one version would have what another has, too, or what none has.
+    former ones are still there, and rows could be in two versions, or in none.
 
     :raises ConfigurationError: there are some, or some are gone.
     """

@@ -239,7 +239,7 @@ def weight_of(step: CommitStep) -> int:
 
 def batches(steps: Iterable[CommitStep], files: int) -> Iterator[tuple[CommitStep, ...]]:
     """Yield steps in batches, each of one phase and site and of this many files, which bounds their size in memory and in a
-    record. Batches of different phases and sites are in no order.
+    record. Batches of different phases and sites come in no order.
     """
     some: dict[tuple[Phase, Site], list[CommitStep]] = {}
     counts: Counter[tuple[Phase, Site]] = Counter()

@@ -332,7 +332,7 @@ def _lenient(kind: pa.DataType, name: str) -> tuple[str, str, str]:
 
 
 def _rounded(kind: pa.DataType, name: str) -> tuple[str, str, str]:
-    """Return the expression, condition and sentinel of a cast that rounds: from a text, as a REAL would round before."""
+    """Return the expression, condition and sentinel of a cast that rounds: from text, since a REAL would have rounded already."""
     if pa.types.is_floating(kind):
         return f"CAST({name} AS REAL)", _is_number(name), _REAL
     return _text(name), _is_number(name), _TEXT

@@ -5,28 +5,28 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.services.environment import ROOT
+from tests.test_docs import PAGES
 
 CODE = [
     file
     for folder in ("airflow_gobblin", "dags", "spark_jobs", "tests")
     for file in sorted((ROOT / folder).rglob("*.py"))
 ]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SUBJECT = re.compile(r"(?:^|[.;:] )(?:What|Who|Whoever) [a-z][^.?]*(?:\.|$)")
 """A sentence whose subject is a clause of that kind. A question ends otherwise."""
 FIELD = re.compile(r"\S +:(?:param|return|raises)\b[^:`]*:")
 """A field of a docstring that doesn't begin its line, where tools don't find it."""
 
 
-def docstrings(file: Path) -> Iterator[str]:
-    """Yield the docstrings of a module, its classes and functions, and those below constants and fields."""
-    for node in ast.walk(ast.parse(file.read_text())):
-        match node:
-            case ast.Expr(ast.Constant(str(text))):
-                yield text
+@cache
+def docstrings(file: Path) -> list[str]:
+    """Return the docstrings of a module, its classes and functions, and those below constants and fields."""
+    expressions = (node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Expr))
+    return [one.value for one in expressions if isinstance(one, ast.Constant) and isinstance(one.value, str)]
 
 
 def paragraphs(page: Path) -> Iterator[str]:

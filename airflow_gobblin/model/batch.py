@@ -42,7 +42,7 @@ class Backlog:
     def __str__(self) -> str:
         amount = many(self.rows, "row")
         amount = amount if self.bytes is None else f"{amount}, about {size(self.bytes)},"
-        return amount if self.age is None else f"{amount.rstrip(',')}, the oldest for {_hours(self.age)},"
+        return amount if self.age is None else f"{amount.rstrip(',')}, the oldest for {_duration(self.age)},"
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class Batch:
         if self.age is not None and backlog.keeps is not None and backlog.keeps <= self.age:
             raise _refused(
                 subject,
-                f"its source keeps rows for {_hours(backlog.keeps)} only",
-                f"Give an age below {_hours(backlog.keeps)}, or let the source keep them for longer.",
+                f"its source keeps rows for {_duration(backlog.keeps)} only",
+                f"Give an age below {_duration(backlog.keeps)}, or let the source keep them for longer.",
             )
 
     def __str__(self) -> str:
@@ -127,7 +127,7 @@ class HeldBatch:
         return f"{self.backlog} wait{'s' if self.backlog.rows == 1 else ''} until {self.batch.until(self.backlog)}"
 
 
-def _hours(time: timedelta) -> str:
+def _duration(time: timedelta) -> str:
     return str(timedelta(seconds=round(time.total_seconds())))
 
 

@@ -253,7 +253,18 @@ class Staging:
 
     def work(self, run: str) -> Work:
         """Return how a run's units are run and published."""
-        return self._work(f"r/{run}/work")
+        key = f"r/{run}/work"
+        data = self._store.get(key)
+        if data is None:
+            self.check_shared()
+            raise StoreError(
+                operation="read",
+                subject=f"{key!r} in {self._store.name}",
+                cause="it is not there",
+                hint="The run was swept after a newer one took its ranges.",
+                remedy=Remedy.PLAN,
+            )
+        return wire.loads(data, Work, key)  # type: ignore[type-abstract]
 
     def pack(self, run: str, index: int) -> Pack | None:
         """Return one pack of a run, with the newest plan of each dataset; `None` if it was swept."""
@@ -595,19 +606,6 @@ class Staging:
                 hint="It must be on a file system that workers, driver and executors share: mount it here.",
                 remedy=Remedy.REPEAT,
             )
-
-    def _work(self, key: str) -> Work:
-        data = self._store.get(key)
-        if data is None:
-            self.check_shared()
-            raise StoreError(
-                operation="read",
-                subject=f"{key!r} in {self._store.name}",
-                cause="it is not there",
-                hint="The run was swept after a newer one took its ranges.",
-                remedy=Remedy.PLAN,
-            )
-        return wire.loads(data, Work, key)  # type: ignore[type-abstract]
 
     def plans(self) -> Iterator[tuple[str, Plan | GobblinError | None]]:
         """Yield every token with its plan, or the error of reading it; `None` if it was swept and a late attempt kept writing."""

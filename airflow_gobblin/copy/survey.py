@@ -147,10 +147,11 @@ class Survey:
             found = (one for one in found if one.target is not None or not is_excluded(one.source))
         stack = [_Open(root, self.target_root, ".")]
         for one in without_clashes(found) if self.sides.on_disk else found:
-            while not _is_in(one.path, stack[-1].path):
+            entry = one.entry
+            while not _is_in(entry.path, stack[-1].path):
                 yield from self._leave(stack)
-            if one.entry.kind is EntryKind.FOLDER:
-                stack.append(_Open(one.source, one.target, one.path, left=self._is_left(one)))
+            if entry.kind is EntryKind.FOLDER:
+                stack.append(_Open(one.source, one.target, entry.path, left=self._is_left(one)))
             else:
                 yield from self._file(one, stack[-1])
         while stack:

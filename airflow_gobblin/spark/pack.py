@@ -41,6 +41,7 @@ from airflow_gobblin.workspace.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = ["run_pack"]
 
@@ -420,7 +421,7 @@ class _PackRun:
         def task(batches: Iterable[Any]) -> Iterator[Any]:
             return reading_last(run_task(spec), batches)
 
-        for row in self._spark.range(0, 1, 1, 1).mapInArrow(task, "token string, result binary").collect():
+        for row in self._spark.range(0, 1, 1, 1).mapInArrow(task, _row_type()).collect():
             result = wire.loads(bytes(row.result), UnitResult, "a result from a Spark task")
             yield (row.token, result.unit), result
 
@@ -492,6 +493,14 @@ def _seconds(results: list[UnitResult]) -> float:
 def _without_result(one: _MissingUnit, cause: str) -> Failure:
     subject = f"unit {one.unit!r} of dataset {one.urn!r}"
     return Failure.of(GobblinError(operation="extract", subject=subject, cause=cause))
+
+
+@cache
+def _row_type() -> StructType:
+    """Return the columns of a Spark task's results: as a text they would be parsed for each job."""
+    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+    return StructType([StructField("token", StringType()), StructField("result", BinaryType())])
 
 
 def _groups(units: list[_MissingUnit], cores: int, worth: int) -> list[_Group]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
 
 from airflow_gobblin.errors import ConfigurationError
@@ -423,6 +423,8 @@ _ODD_ENDS = frozenset(("", ".", "/"))
 _AT_A_TIME = 1024
 _SECONDS_OF_A_CALL = 1e-4
 """A shorter call isn't worth a thread: a link on a local disk takes a tenth of it, and one on a mounted disk several times it."""
+_CALLS_TO_JUDGE = 16
+"""An item of this many calls shows by itself how long one takes."""
 
 
 def _one(item: object) -> int:
@@ -437,8 +439,19 @@ def each(files: Files, function: Callable[[T], R], items: Iterable[T], calls: Ca
 
     :param calls: returns about how many calls an item takes.
     """
-    rest = iter(items)
-    if files.parallel > 1:
+
+    def is_short(seconds: float, some: Iterable[T]) -> bool:
+        return seconds < _SECONDS_OF_A_CALL * sum(map(calls, some))
+
+    rest, by_threads = iter(items), files.parallel > 1
+    first = [*islice(rest, 1)] if by_threads else []
+    if sum(map(calls, first)) >= _CALLS_TO_JUDGE:
+        results, seconds = _timed(function, first)
+        yield from results
+        by_threads = not is_short(seconds, first)
+    else:
+        rest = chain(first, rest)
+    if by_threads:
         size = 4 * files.parallel
         with ThreadPoolExecutor(files.parallel) as pool:
             while some := list(islice(rest, size)):
@@ -450,7 +463,7 @@ def each(files: Files, function: Callable[[T], R], items: Iterable[T], calls: Ca
                 for results, taken in pool.map(partial(_timed, function), shares):
                     seconds += taken
                     yield from results
-                if seconds < _SECONDS_OF_A_CALL * sum(map(calls, some)):
+                if is_short(seconds, some):
                     break
                 size = _AT_A_TIME
     yield from map(function, rest)

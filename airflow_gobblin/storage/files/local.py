@@ -114,10 +114,19 @@ class LocalFiles:
 
     def identities(self, path: str) -> dict[str, FileIdentity]:
         try:
-            with os.scandir(self._at(path)) as entries:
-                return {e.name: _identity(e.stat(follow_symlinks=False)) for e in entries}
+            folder = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             return {}
+        found = {}
+        try:
+            for name in os.listdir(folder):
+                try:
+                    found[name] = _identity(os.stat(name, dir_fd=folder, follow_symlinks=False))
+                except FileNotFoundError:
+                    continue  # it is gone by now
+        finally:
+            os.close(folder)
+        return found
 
     def modified(self, path: str) -> datetime | None:
         found = self.identity(path)

@@ -24,7 +24,7 @@ from airflow_gobblin.rows.sources.sql.tables import DEFAULT_LAG, SqlTable
 from airflow_gobblin.rows.sources.sql.widths import split_by_width
 from airflow_gobblin.tables.port import Merge
 
-_BUCKETS_PER_UNIT = 20
+_BUCKETS_PER_UNIT = 64
 _MAX_BUCKETS = 1000
 _DEPTH = 3
 """The most levels at which a bucket with too many rows is split again."""

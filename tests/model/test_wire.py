@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from collections.abc import Mapping
@@ -346,6 +347,16 @@ def test_rows_keep_values_that_are_equal_and_not_the_same(pair: tuple[Json, Json
     document: Any = wire.to_json(rows)
     found = wire.from_json(tuple[Cells, ...], document, "the rows")
     assert repr(found) == repr(rows)
+
+
+@pytest.mark.parametrize("value", ["a", 1, True, None, 0.5, -0.0, (), (1,), {"a": 1}])
+def test_rows_that_share_an_object_are_encoded_as_those_that_have_one_each(value: Any) -> None:
+    """Records are compared by their bytes, and one that was read has an object for each row."""
+    shared = Cell(value)
+    rows = tuple(Cells(n, value, shared) for n in range(20))
+    each = tuple(Cells(n, ast.literal_eval(repr(value)), Cell(ast.literal_eval(repr(value)))) for n in range(20))
+    read = wire.from_json(tuple[Cells, ...], json.loads(json.dumps(wire.to_json(rows))), "the rows")
+    assert wire.to_json(rows) == wire.to_json(each) == wire.to_json(read)
 
 
 def test_a_table_of_rows_that_are_all_the_same_shows_how_many_they_are() -> None:

@@ -169,8 +169,6 @@ def _encode_items(values: Sequence[Any]) -> Json:
 
 def _are_alike(column: Sequence[Any]) -> bool:
     """Return whether values are certain to be encoded alike: those that are merely equal, such as `1` and `True`, aren't."""
-    if len({*map(id, column)}) == 1:
-        column = column[:1]  # one object, as the attributes of files often are: what goes for one goes for all
     classes = {*map(type, column)}
     cls: Any = classes.pop()
     if classes:
@@ -178,6 +176,8 @@ def _are_alike(column: Sequence[Any]) -> bool:
     if cls in _COMPARED or issubclass(cls, Enum):
         return column.count(column[0]) == len(column)
     names = _columns_of(cls)
+    if len({*map(id, column)}) == 1:
+        column = column[:1]  # one object, as the attributes of files often are: what goes for one goes for all
     return bool(names) and all(_are_alike([*map(attrgetter(name), column)]) for name in names)
 
 

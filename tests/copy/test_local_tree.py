@@ -18,6 +18,7 @@ from airflow_gobblin.copy.entries import EntryKind, key_of
 from airflow_gobblin.copy.options import Links
 from airflow_gobblin.copy.trees import local, open_tree
 from airflow_gobblin.copy.trees.local import LocalTree
+from airflow_gobblin.storage.files import base
 from tests.copy.trees import Folder, folders, keys, on_disk
 
 
@@ -26,8 +27,8 @@ from tests.copy.trees import Folder, folders, keys, on_disk
 def test_a_walk_has_everything_in_the_order_of_s3(folder: Folder, in_threads: bool) -> None:
     with on_disk(tree=folder) as root, pytest.MonkeyPatch.context() as patch:
         if in_threads:
-            patch.setattr(local, "_SLOW", 0.0)
-            patch.setattr(local, "_CALLS_TO_JUDGE", 0)
+            patch.setattr(base, "_SECONDS_OF_A_CALL", 0.0)
+            patch.setattr(local, "CALLS_TO_JUDGE", 0)
             patch.setattr(local, "_AT_A_TIME", 2)
             patch.setattr(local, "_AHEAD", 2)
         found = [*LocalTree(root / "tree").walk()]
@@ -79,8 +80,8 @@ def test_a_folder_that_goes_while_it_is_listed_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_threads: bool
 ) -> None:
     if in_threads:
-        monkeypatch.setattr(local, "_SLOW", 0.0)
-        monkeypatch.setattr(local, "_CALLS_TO_JUDGE", 0)
+        monkeypatch.setattr(base, "_SECONDS_OF_A_CALL", 0.0)
+        monkeypatch.setattr(local, "CALLS_TO_JUDGE", 0)
     for number in range(20):
         (tmp_path / f"{number:02}").mkdir()
     walk = LocalTree(tmp_path).walk()

@@ -17,7 +17,7 @@ from typing import BinaryIO, TypeVar
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.options import KEEPS_NOTHING, Keep, Links
 from airflow_gobblin.copy.trees.base import always, joined
-from airflow_gobblin.storage.files.base import OWN_FOLDER, Attributes, contained
+from airflow_gobblin.storage.files.base import CALLS_TO_JUDGE, OWN_FOLDER, Attributes, are_short, contained
 from airflow_gobblin.storage.files.disk_attributes import all_attributes
 
 T = TypeVar("T")
@@ -28,9 +28,6 @@ _AT_A_TIME = 256
 _AHEAD = 4
 """The number of folders, and of groups of that many files, that are read ahead in a folder."""
 _THREADS = 16
-_SLOW = 1e-4
-"""A call that takes this many seconds is worth a thread: a local disk takes a hundredth of it, a mounted one several times it."""
-_CALLS_TO_JUDGE = 16
 _SLASH = b"/"
 _OWN = (OWN_FOLDER.encode(), OWN_FOLDER.encode() + _SLASH)
 
@@ -243,7 +240,7 @@ class _Reader:
         started = time.perf_counter()
         found = function(argument)
         seconds = time.perf_counter() - started
-        if self._pool is None and len(found) >= _CALLS_TO_JUDGE and seconds > _SLOW * len(found):
+        if self._pool is None and len(found) >= CALLS_TO_JUDGE and not are_short(len(found), seconds):
             self._pool = ThreadPoolExecutor(_THREADS, "listing")
         return found
 

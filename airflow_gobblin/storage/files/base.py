@@ -423,8 +423,8 @@ _ODD_ENDS = frozenset(("", ".", "/"))
 _AT_A_TIME = 1024
 _SECONDS_OF_A_CALL = 1e-4
 """A shorter call isn't worth a thread: a link on a local disk takes a tenth of it, and one on a mounted disk several times it."""
-_CALLS_TO_JUDGE = 16
-"""An item of this many calls shows by itself how long one takes."""
+CALLS_TO_JUDGE = 16
+"""So many calls together show how long one takes."""
 
 
 def _one(item: object) -> int:
@@ -439,16 +439,12 @@ def each(files: Files, function: Callable[[T], R], items: Iterable[T], calls: Ca
 
     :param calls: returns about how many calls an item takes.
     """
-
-    def is_short(seconds: float, some: Iterable[T]) -> bool:
-        return seconds < _SECONDS_OF_A_CALL * sum(map(calls, some))
-
     rest, by_threads = iter(items), files.parallel > 1
     first = [*islice(rest, 1)] if by_threads else []
-    if sum(map(calls, first)) >= _CALLS_TO_JUDGE:
+    if (count := sum(map(calls, first))) >= CALLS_TO_JUDGE:
         results, seconds = _timed(function, first)
         yield from results
-        by_threads = not is_short(seconds, first)
+        by_threads = not are_short(count, seconds)
     else:
         rest = chain(first, rest)
     if by_threads:
@@ -463,10 +459,18 @@ def each(files: Files, function: Callable[[T], R], items: Iterable[T], calls: Ca
                 for results, taken in pool.map(partial(_timed, function), shares):
                     seconds += taken
                     yield from results
-                if is_short(seconds, some):
+                if are_short(sum(map(calls, some)), seconds):
                     break
                 size = _AT_A_TIME
     yield from map(function, rest)
+
+
+def are_short(calls: int, seconds: float) -> bool:
+    """Return whether calls took too little time to be worth threads.
+
+    :param seconds: the time that all of them took together.
+    """
+    return seconds < _SECONDS_OF_A_CALL * calls
 
 
 def _timed(function: Callable[[T], R], items: Iterable[T]) -> tuple[list[R], float]:

@@ -16,16 +16,13 @@ import errno
 import os
 import random
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-from greenlet import getcurrent, greenlet
 
 from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.errors import StepConflictError, StepError, StepFencedError, StepLostError
@@ -37,6 +34,19 @@ from airflow_gobblin.steps.placing import ForgetStep, PlaceFolderStep, PlaceStep
 from airflow_gobblin.steps.trash import CLOSING, FENCED
 from airflow_gobblin.storage.files import FileIdentity, Files, LocalFiles
 from airflow_gobblin.testing.memory_files import MemoryFiles
+from tests.protocol.orders import (
+    Answer,
+    BrokenPromise,
+    Call,
+    Explorer,
+    Process,
+    Tally,
+    Work,
+    alive,
+    forgetting,
+    make_call,
+    named_in_turn,
+)
 
 STAGING = "_gobblin/s/token"
 STAGED, TRASH = f"{STAGING}/a0/u0/x", f"{STAGING}/trash/0"
@@ -46,14 +56,15 @@ BACKUP = "backup/token/x"
 NEW, OLD = b"new", b"old"
 DONE, ABANDONED = "DONE", "ABANDONED"
 _FENCED = (StepFencedError, StepLostError, StepConflictError)
+_STEPS = (PlaceStep, PlaceFolderStep, ForgetStep, DeleteStep, CloseTrashStep)
 _NO_CONNECTIONS = GuardedConnections(NoConnections())
 _CHANGES = ("link", "rename_new", "replace", "unlink", "move_folder", "remove_folder", "make_folder")
+_LOOKS = frozenset(
+    ["outcome", "is_abandoning", "identity", "identities", "read", "folder", "renames_new", "sync_folder"]
+)
+"""The calls that change nothing."""
 _IN_TWO_TURNS = ("link", "rename_new", "replace", "unlink")
 """The calls in which another process goes on once the kernel has found their folders."""
-
-
-class BrokenPromise(BaseException):
-    """An order of calls broke a promise. The product catches no such error."""
 
 
 # Files
@@ -142,6 +153,40 @@ class Slot:
         assert isinstance(self.files, OpenedFolders)
         return Slot(self.files.copy(), self.steps, self.outcome, self.abandoning, {*self.owed}, self.acts, self.names)
 
+    def digest(self) -> Hashable:
+        files = self.files
+        assert isinstance(files, OpenedFolders)
+        journal = (self.outcome, self.abandoning)
+        return (files.content(), frozenset(files._folders), journal, self.acts, self.names, frozenset(self.owed))
+
+    def holds(self, held: tuple[int, ...]) -> Hashable:
+        assert isinstance(self.files, OpenedFolders)
+        return tuple(map(self.files.path_of, held))
+
+    def changes(self, call: Call) -> bool:
+        return call.name not in _LOOKS
+
+    def answer(self, call: Call, notes: Mapping[str, Any], held: tuple[int, ...]) -> Answer:
+        match call.name, *call.arguments:
+            case ("outcome",):
+                return Answer(self.outcome, self.outcome)
+            case ("is_abandoning",):
+                return Answer(self.abandoning, self.abandoning)
+            case ("start_abandoning",):
+                self.abandoning = True
+            case "end", outcome:
+                if self.outcome is None:
+                    self.outcome = outcome
+                    check_ended(self)
+            case ("new_name",):
+                self.names += 1
+                return Answer(self.names, self.names)
+            case "change", change:
+                change(self)
+            case _:
+                return answer_of_files(self, call, notes, held)
+        return Answer()
+
 
 def place(files: Files, *, linked: bool = False) -> Slot:
     """A slot that is to place a new file."""
@@ -208,84 +253,99 @@ def known(files: Files, path: str) -> FileIdentity:
     return found
 
 
+# Calls of files
+
+
+def answer_of_files(slot: Slot, call: Call, notes: Mapping[str, Any], held: tuple[int, ...]) -> Answer:
+    """Carry out a call of `CalledFiles`. A process notes the contents that it last saw at the places of files."""
+    name, paths = call.name, call.arguments
+    try:
+        if name == "open":
+            return Answer(held=_opened(slot.files, paths))
+        found = _carried_out(slot, name, _where(slot.files, held, paths) if held else paths, notes)
+    except OSError as error:
+        return Answer(error=error, digest=("error", error.errno))
+    seen, looks = found, {}
+    if name == "identity":
+        there = content(slot.files, paths[0])
+        seen = (found is not None, there)
+        if there is not None or paths[0] == TARGET:
+            looks[paths[0]] = there
+    if name == "identities":
+        looks = {f"{paths[0]}/{inside}": content(slot.files, f"{paths[0]}/{inside}") for inside in sorted(found)}
+        seen = tuple(looks.items())
+    return Answer(found, seen, looks)
+
+
+def _opened(files: Files, paths: tuple[str, ...]) -> tuple[int, ...]:
+    """Find the folders of paths, as the kernel does before it changes them."""
+    if not isinstance(files, OpenedFolders):
+        return ()
+    return tuple(files.open_folder(os.path.dirname(path) or ".") for path in paths)
+
+
+def _where(files: Files, held: tuple[int, ...], paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Where the names of paths are by now, in their folders that are held open."""
+    assert isinstance(files, OpenedFolders)
+    folders = [files.path_of(opened) for opened in held]
+    if None in folders:
+        raise FileNotFoundError(errno.ENOENT, "its folder is gone", *paths)
+    return tuple(
+        os.path.normpath(f"{folder}/{os.path.basename(path)}") for folder, path in zip(folders, paths, strict=True)
+    )
+
+
+def _carried_out(slot: Slot, name: str, paths: tuple[Any, ...], notes: Mapping[str, Any]) -> Any:
+    files = slot.files
+    if name not in _CHANGES:
+        return getattr(files, name)(*paths)
+    before, inode = content(files, TARGET), files.identity(paths[-1])
+    over, source = content(files, paths[-1]), content(files, paths[0])
+    result = getattr(files, name)(*paths)
+    _judge(slot, name, paths, before, over, source, inode, written_since=notes.get(paths[-1]) != over)
+    return result
+
+
+def _judge(
+    slot: Slot,
+    name: str,
+    paths: tuple[str, ...],
+    before: bytes | None,
+    over: bytes | None,
+    source: bytes | None,
+    inode: FileIdentity | None,
+    *,
+    written_since: bool,
+) -> None:
+    """Look at what a change did."""
+    after = content(slot.files, TARGET)
+    if after != before and slot.outcome is not None:
+        raise BrokenPromise(f"{name} {paths} changed {before!r} to {after!r} after {slot.outcome}")
+    at_once = name == "rename_new" and paths[-1] == FOLDER and after == NEW
+    placed = paths[-1] == TARGET and source == NEW and not paths[0].startswith(TRASH)  # else it is put back
+    deleted = paths[0] == TARGET and source == OLD and isinstance(slot.steps[0], DeleteStep)
+    if at_once or placed or deleted:
+        slot.acts += 1
+        if slot.acts > 1 and name != "link":  # by a link it can be done again until the outcome: stated
+            raise BrokenPromise(f"{name} {paths} did the act again")
+    if over in slot.owed and name == "replace" and _replaces(slot.steps[0]) and written_since:
+        slot.owed.discard(over)  # the stated window
+    if over in slot.owed and name == "unlink" and inode is not None and paths[0] != TARGET and written_since:
+        slot.owed.discard(over)  # somebody wrote to the deleted file itself, which is open
+    check_owed(slot)
+
+
+def _replaces(step: CommitStep) -> bool:
+    return isinstance(step, PlaceStep) and step.replaces is not None and not step.trash
+
+
 # The processes
 
-
-class Process:
-    """A process whose calls take turns with those of others."""
-
-    def __init__(self, name: str, play: Play, work: Callable[[Process], None]) -> None:
-        self.name = name
-        self.play = play
-        self.knows = 0
-        """A digest of what its calls gave it since it began its step: all that matters to what it does next."""
-        self.looks: dict[str, bytes | None] = {}
-        """The contents that it last saw at the places of files, since it began its step."""
-        self.opened: tuple[int, ...] = ()
-        self.error: BaseException | None = None
-        self._others = getcurrent()
-        self._own = greenlet(partial(self._run, work))
-
-    def _run(self, work: Callable[[Process], None]) -> None:
-        self.turn()
-        try:
-            work(self)
-        except (StepError, OSError) as error:
-            self.error = error
-
-    @property
-    def ended(self) -> bool:
-        return bool(self._own.dead)
-
-    def die(self) -> None:
-        """Let it end where it is."""
-        if not self.ended:
-            self._own.throw()
-
-    def go_on(self) -> None:
-        """Let it make its next call."""
-        self._own.switch()
-
-    def turn(self) -> None:
-        """Let the others go on."""
-        self.learn("turn")
-        self._others.switch()
-
-    @property
-    def looked(self) -> tuple[tuple[str, bytes | None], ...]:
-        return tuple(sorted(self.looks.items()))
-
-    def learn(self, what: object) -> None:
-        self.knows = hash((self.knows, what))
-
-    def begin(self, what: object) -> None:
-        """Begin a step, whatever was before."""
-        self.knows = hash(what)
-        self.looks = {}
-
-    def new_name(self) -> uuid.UUID:
-        self.slot.names += 1
-        self.learn(self.slot.names)
-        return uuid.UUID(int=self.slot.names)
-
-    @property
-    def slot(self) -> Slot:
-        return self.play.slot
-
-    def outcome(self) -> str | None:
-        self.turn()
-        self.learn(self.slot.outcome)
-        return self.slot.outcome
-
-    def end(self, outcome: str) -> None:
-        self.turn()
-        if self.slot.outcome is None:
-            self.slot.outcome = outcome
-            check_ended(self.slot)
+Steps = tuple[CommitStep, ...]
 
 
-class SeenFiles:
-    """Files as a process of ours calls them."""
+class CalledFiles:
+    """The files of a slot as a process of ours calls them."""
 
     parallel = 1
     uploads = copies = None
@@ -293,124 +353,54 @@ class SeenFiles:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._files = process.slot.files
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._call, name)
 
     def _call(self, name: str, *paths: Any) -> Any:
-        process = self._process
-        process.turn()
-        try:
-            found = self._do(name, paths)
-        except OSError as error:
-            process.learn((name, error.errno))
-            raise
-        self._look(name, paths, found)
-        return found
-
-    def _look(self, name: str, paths: tuple[str, ...], found: Any) -> None:
-        seen, files, looks = found, self._files, self._process.looks
-        if name == "identity":
-            seen = (found is not None, content(files, paths[0]))
-            if seen[1] is not None or paths[0] == TARGET:
-                looks[paths[0]] = seen[1]
-        if name == "identities":
-            seen = tuple((inside, content(files, f"{paths[0]}/{inside}")) for inside in sorted(found))
-            looks |= {f"{paths[0]}/{inside}": data for inside, data in seen}
-        self._process.learn((name, seen))
-
-    def _do(self, name: str, paths: tuple[str, ...]) -> Any:
-        files, process = self._files, self._process
-        if name in _IN_TWO_TURNS and isinstance(files, OpenedFolders):
-            process.opened = tuple(files.open_folder(os.path.dirname(path) or ".") for path in paths)
-            process.turn()
-            now = [files.path_of(opened) for opened in process.opened]
-            process.opened = ()
-            if None in now:
-                raise FileNotFoundError(errno.ENOENT, "its folder is gone", *paths)
-            paths = tuple(
-                os.path.normpath(f"{folder}/{os.path.basename(path)}") for folder, path in zip(now, paths, strict=True)
-            )
-        if name not in _CHANGES:
-            return getattr(files, name)(*paths)
-        before, inode = content(files, TARGET), files.identity(paths[-1])
-        over, source = content(files, paths[-1]), content(files, paths[0])
-        result = getattr(files, name)(*paths)
-        self._judge(name, paths, before, over, source, inode)
-        return result
-
-    def _judge(
-        self,
-        name: str,
-        paths: tuple[str, ...],
-        before: bytes | None,
-        over: bytes | None,
-        source: bytes | None,
-        inode: FileIdentity | None,
-    ) -> None:
-        """Look at what a change did."""
-        slot, after = self._process.slot, content(self._files, TARGET)
-        if after != before and slot.outcome is not None:
-            raise BrokenPromise(f"{name} {paths} changed {before!r} to {after!r} after {slot.outcome}")
-        at_once = name == "rename_new" and paths[-1] == FOLDER and after == NEW
-        placed = paths[-1] == TARGET and source == NEW and not paths[0].startswith(TRASH)  # else it is put back
-        deleted = paths[0] == TARGET and source == OLD and isinstance(slot.steps[0], DeleteStep)
-        if at_once or placed or deleted:
-            slot.acts += 1
-            if slot.acts > 1 and name != "link":  # by a link it can be done again until the outcome: stated
-                raise BrokenPromise(f"{name} {paths} did the act again")
-        written_since = self._process.looks.get(paths[-1]) != over
-        if over in slot.owed and name == "replace" and _replaces(slot.steps[0]) and written_since:
-            slot.owed.discard(over)  # the stated window
-        if over in slot.owed and name == "unlink" and inode is not None and paths[0] != TARGET and written_since:
-            slot.owed.discard(over)  # somebody wrote to the deleted file itself, which is open
-        check_owed(slot)
+        if name in _IN_TWO_TURNS:
+            self._process.ask("open", *paths)
+        return self._process.ask(name, *paths)
 
 
-def _replaces(step: CommitStep) -> bool:
-    return isinstance(step, PlaceStep) and step.replaces is not None and not step.trash
-
-
-def execute(process: Process) -> None:
+def execute(process: Process, steps: Steps) -> None:
     """As the committer does it."""
-    context, slot = StepContext(SeenFiles(process), _NO_CONNECTIONS), process.slot
+    context = StepContext(CalledFiles(process), _NO_CONNECTIONS)
     try:
         for phase in Phase:
-            steps = [step for step in slot.steps if step.phase is phase]
-            if steps and process.outcome() is not None:
+            of_phase = [step for step in steps if step.phase is phase]
+            if of_phase and process.ask("outcome") is not None:
                 return
-            for step in steps:
-                process.begin(step)
+            for step in of_phase:
+                process.begin("execute", step)
                 _carry_out(step, context, "photos", 1)
     except StepError as error:
-        if process.outcome() is not None:
+        if process.ask("outcome") is not None:
             return
-        process.turn()
-        process.learn(slot.abandoning)
-        if not (slot.abandoning and isinstance(error, _FENCED)):
+        if not (process.ask("is_abandoning") and isinstance(error, _FENCED)):
             raise
-        fence_and_end(process, context)
+        fence_and_end(process, steps)
         return
-    process.end(DONE)
+    process.ask("end", DONE)
 
 
-def abandon(process: Process) -> None:
+def abandon(process: Process, steps: Steps) -> None:
     """As the committer does it."""
-    if process.outcome() is not None:
-        return
-    process.turn()
-    process.slot.abandoning = True
-    fence_and_end(process, StepContext(SeenFiles(process), _NO_CONNECTIONS))
+    if process.ask("outcome") is None:
+        process.ask("start_abandoning")
+        fence_and_end(process, steps)
 
 
-def fence_and_end(process: Process, context: StepContext) -> None:
-    for step in process.slot.steps:
-        process.begin(("fence", step))
+def fence_and_end(process: Process, steps: Steps) -> None:
+    context = StepContext(CalledFiles(process), _NO_CONNECTIONS)
+    for step in steps:
+        process.begin("fence", step)
         fence(step, context, "photos", 1)
-    process.end(ABANDONED)
+    process.ask("end", ABANDONED)
 
 
+Act = Callable[[Process, Steps], None]
+"""The work of a process: on the steps of a slot, or on whatever an outsider does."""
 Outside = Callable[[Slot], None]
 
 
@@ -445,22 +435,20 @@ def appends(slot: Slot) -> None:
         slot.owed.add(OLD + b" and more")
 
 
-def outsider(*changes: Outside) -> Callable[[Process], None]:
+def outsider(*changes: Outside) -> Act:
     """Somebody who changes files in the place, one change a turn."""
 
-    def work(process: Process) -> None:
+    def work(process: Process, steps: Steps) -> None:
         for change in changes:
-            change(process.slot)
-            process.turn()
+            process.ask("change", change)
 
     return work
 
 
-def makes_folders(process: Process) -> None:
+def makes_folders(process: Process, steps: Steps) -> None:
     """A process of an earlier slot that makes folders late, one a turn."""
     for path in (FOLDER, f"{FOLDER}/deep"):
-        process.slot.files.make_folder(path)
-        process.turn()
+        process.ask("make_folder", path)
 
 
 # The promises
@@ -513,112 +501,30 @@ def check_end(slot: Slot, error: BaseException | None) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Works that are done at once.
+    """Acts that are done at once.
 
     :param start: makes the slot.
-    :param works: what each process does.
+    :param acts: what each process does.
+    :param renames: whether the files can be renamed without overwriting.
     """
 
     name: str
     start: Callable[[Files], Slot]
-    works: tuple[Callable[[Process], None], ...]
+    acts: tuple[Act, ...]
     renames: bool = True
 
-
-class Play:
-    """One order of the calls of some processes."""
-
-    def __init__(self, scenario: Scenario, slot: Slot) -> None:
-        self.slot = slot
-        self.order: list[int] = []
-        self._alike = [scenario.works.index(work) for work in scenario.works]
-        self.processes = [Process(str(number + 1), self, work) for number, work in enumerate(scenario.works)]
-        for process in self.processes:
-            process.go_on()
-
-    @property
-    def able(self) -> list[int]:
-        """The processes that can go on."""
-        return [number for number, process in enumerate(self.processes) if not process.ended]
-
-    def go_on(self, number: int) -> None:
-        self.order.append(number)
-        global _acting  # noqa: PLW0603 - whose new names are patched
-        _acting = self.processes[number]
-        self.processes[number].go_on()
-
-    def world(self) -> object:
-        """The state without its processes."""
-        files = self.slot.files
-        assert isinstance(files, OpenedFolders)
-        slot = self.slot
-        journal = (slot.outcome, slot.abandoning)
-        return (files.content(), frozenset(files._folders), journal, slot.acts, slot.names, frozenset(slot.owed))
-
-    def state(self, *, last: bool = True) -> int:
-        """A digest of all that decides what can happen next.
-
-        :param last: whether it matters which process made the last call.
-        """
-        files = self.slot.files
-        assert isinstance(files, OpenedFolders)
-        of_processes = [
-            hash(
-                (work,) if process.ended else (work, process.knows, *map(files.path_of, process.opened), process.looked)
-            )
-            for work, process in zip(self._alike, self.processes, strict=True)
-        ]
-        went = of_processes[self.order[-1]] if last and self.order else 0
-        return hash((self.world(), went, *sorted(of_processes)))  # of two that do the same, it doesn't matter which
-
-    def end(self) -> None:
-        """Let all of them die: one that waits would stay in memory."""
-        for process in self.processes:
-            process.die()
-
-    def recovered(self) -> None:
-        """Let everybody die, and a new executor bring the slot to its end.
-
-        :raises BrokenPromise: it doesn't, or something is lost by then.
-        """
-        alone = Play.__new__(Play)
-        alone.slot, alone.order = self.slot.copy(), []
-        alone.processes = [Process("9", alone, execute)]
-        try:
-            while alone.able:
-                alone.go_on(0)
-        finally:
-            alone.end()
-        check_end(alone.slot, alone.processes[0].error)
+    def works(self, slot: Slot) -> list[Work]:
+        """Return the works of its processes on a slot: the same one for the same act."""
+        of_acts = {act: _on(slot, act) for act in self.acts}
+        return [of_acts[act] for act in self.acts]
 
 
-_acting: Process | None = None
+def _on(slot: Slot, act: Act) -> Work:
+    return lambda process: act(process, slot.steps)
 
 
-def _new_name() -> uuid.UUID:
-    assert _acting is not None
-    return _acting.new_name()
-
-
-@contextmanager
-def _named_in_turn() -> Iterator[None]:
-    with mock.patch.object(uuid, "uuid4", _new_name), mock.patch.object(trash, "log"):
-        yield
-
-
-@dataclass
-class Tally:
-    """The results of a scenario.
-
-    :param states: how many different ones.
-    :param recovered: those that were gone on from alone.
-    """
-
-    orders: int = 0
-    calls: int = 0
-    states: int = 0
-    recovered: int = 0
-    broken: str = ""
+_EXPECTED = (StepError, OSError)
+"""The errors by which a process may end."""
 
 
 def explore(scenario: Scenario, changes: int | None = None) -> Tally:
@@ -626,60 +532,17 @@ def explore(scenario: Scenario, changes: int | None = None) -> Tally:
 
     :param changes: how many times at the most another process goes on although the former one could; `None`: any number.
     """
-    return _Explorer(scenario, changes).explore()
+    slot = scenario.start(OpenedFolders(renames=scenario.renames))
+    works = scenario.works(slot)
+    recovery = works[scenario.acts.index(execute)]
+    with _in_turn():
+        return Explorer[Slot](works, recovery, check_end, _EXPECTED, changes).explore(slot)
 
 
-class _Explorer:
-    """All orders of a scenario, those with the fewest changes first."""
-
-    def __init__(self, scenario: Scenario, changes: int | None) -> None:
-        self._scenario = scenario
-        self._changes = changes
-        self._seen: set[int] = set()
-        self._gone_on_from: set[object] = set()
-        self._waiting: deque[tuple[int, tuple[int, ...]]] = deque([(0, ())])
-        self.tally = Tally()
-
-    def explore(self) -> Tally:
-        start = self._scenario.start(OpenedFolders(renames=self._scenario.renames))
-        with _named_in_turn():
-            while self._waiting:
-                play = Play(self._scenario, start.copy())
-                try:
-                    self._follow(play, *self._waiting.popleft())
-                except BrokenPromise as broken:
-                    self.tally.broken = f"{self._scenario.name}: {broken}, in the order {play.order}"
-                    break
-                finally:
-                    play.end()
-        return self.tally
-
-    def _follow(self, play: Play, changed: int, order: tuple[int, ...]) -> None:
-        """Follow an order to a state that was seen, or to its end, and note the other ways to go."""
-        for number in order:
-            play.go_on(number)
-        self.tally.orders += 1
-        while (state := play.state(last=self._changes is not None)) not in self._seen:
-            self._seen.add(state)
-            self.tally.states += 1
-            world = play.world()
-            if world not in self._gone_on_from:
-                self._gone_on_from.add(world)
-                self.tally.recovered += 1
-                play.recovered()
-            able = play.able
-            if not able:
-                break
-            last = play.order[-1] if play.order else able[0]
-            free = last not in able or not play.order
-            if free or self._changes is None or changed < self._changes:
-                others = [(*play.order, other) for other in able if other != (able[0] if free else last)]
-                if free:
-                    self._waiting.extendleft((changed, other) for other in others)
-                else:
-                    self._waiting.extend((changed + 1, other) for other in others)
-            play.go_on(able[0] if free else last)
-            self.tally.calls += 1
+@contextmanager
+def _in_turn() -> Iterator[None]:
+    with named_in_turn(), forgetting(trash, deleting, placing, *_STEPS), mock.patch.object(trash, "log"):
+        yield
 
 
 def at_random(scenario: Scenario, files: Files, chance: random.Random) -> str:
@@ -687,28 +550,27 @@ def at_random(scenario: Scenario, files: Files, chance: random.Random) -> str:
 
     :return: what was broken.
     """
-    play = Play(scenario, scenario.start(files))
-    with _named_in_turn():
+    slot = scenario.start(files)
+    order: list[int] = []
+    with _in_turn(), ExitStack() as ended:
+        if slot.opened is not None:
+            ended.callback(slot.opened.close)
+        processes = [ended.enter_context(alive(Process(work, _EXPECTED))) for work in scenario.works(slot)]
         try:
-            while play.able:
-                number = chance.choice(play.able)
+            while able := [number for number, process in enumerate(processes) if process.call is not None]:
+                number = chance.choice(able)
                 for _ in range(chance.choice((1, 1, 2, 5))):
-                    if number in play.able:
-                        play.go_on(number)
+                    if processes[number].call is not None:
+                        order.append(number)
+                        make_call(processes[number], slot)
                 if chance.random() < 0.02:
                     break
-            play.end()
-            last = Process("9", play, execute)
-            play.processes = [last]
-            while play.able:
-                play.go_on(0)
-            check_end(play.slot, last.error)
+            last = ended.enter_context(alive(Process(_on(slot, execute), _EXPECTED)))
+            while last.call is not None:
+                make_call(last, slot)
+            check_end(slot, last.error)
         except BrokenPromise as broken:
-            return f"{scenario.name}: {broken}, in the order {play.order}"
-        finally:
-            play.end()
-            if play.slot.opened is not None:
-                play.slot.opened.close()
+            return f"{broken}, in the order {order}"
     return ""
 
 

@@ -14,7 +14,6 @@ from tests.proofs import Proved, fresh_seed, one_in, sampled
 from tests.protocol.mirror_acts import (
     MUTANTS,
     Scenario,
-    Tally,
     at_random,
     explore,
     first_broken,
@@ -22,6 +21,7 @@ from tests.protocol.mirror_acts import (
     on_disk,
     scenarios,
 )
+from tests.protocol.orders import Tally
 
 WORKERS = 2
 SCENARIOS = [*scenarios()]

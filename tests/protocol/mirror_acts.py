@@ -16,7 +16,8 @@ import errno
 import os
 import random
 import uuid
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,7 +61,7 @@ _STEPS = (PlaceStep, PlaceFolderStep, ForgetStep, DeleteStep, CloseTrashStep)
 _NO_CONNECTIONS = GuardedConnections(NoConnections())
 _CHANGES = ("link", "rename_new", "replace", "unlink", "move_folder", "remove_folder", "make_folder")
 _LOOKS = frozenset(
-    ["outcome", "is_abandoning", "identity", "identities", "read", "folder", "renames_new", "sync_folder"]
+    ["outcome", "is_abandoning", "open", "identity", "identities", "read", "folder", "renames_new", "sync_folder"]
 )
 """The calls that change nothing."""
 _IN_TWO_TURNS = ("link", "rename_new", "replace", "unlink")
@@ -73,31 +74,53 @@ _IN_TWO_TURNS = ("link", "rename_new", "replace", "unlink")
 class OpenedFolders(MemoryFiles):
     """Files in memory whose folders can be held open: a folder is still found after it was renamed.
 
+    A file is known by its content, and a folder by the path at which it was made, and how many times one was. So the same files
+    have the same identities, in whatever order they came about.
+
     :param renames: whether they can be renamed without overwriting.
     """
 
     def __init__(self, root: str = "memory://target", *, renames: bool = True) -> None:
         super().__init__(root)
         self._renames = renames
-        self._ids: dict[str, int] = {".": 0}
+        self._made: dict[str, int] = {}
+        """How many folders were made at a path."""
+        self._ids: dict[str, int] = {}
 
     def copy(self) -> OpenedFolders:
         other = super().copy()
-        other._renames, other._ids = self._renames, {**self._ids}
+        other._renames, other._made, other._ids = self._renames, {**self._made}, {**self._ids}
         return other
+
+    def state(self) -> Hashable:
+        """Return everything that decides what can happen next."""
+        return (self.content(), frozenset(self._ids.items()), frozenset(self._made.items()))
+
+    def identity(self, path: str) -> FileIdentity | None:
+        file = self._files.get(path)
+        return super().identity(path) if file is None else FileIdentity(zlib.crc32(file.data), len(file.data), "")
+
+    def make_folder(self, path: str) -> None:
+        before = {*self._folders}
+        super().make_folder(path)
+        for made in self._folders - before:
+            self._made[made] = self._made.get(made, 0) + 1
+            self._ids[made] = hash((made, self._made[made]))
 
     def open_folder(self, path: str) -> int:
         """Open a folder.
 
         :raises FileNotFoundError: it doesn't exist.
         """
+        if path == ".":
+            return 0
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "there is no such folder", path)
-        return self._ids.setdefault(path, self.tick())
+        return self._ids[path]
 
     def path_of(self, opened: int) -> str | None:
         """Where an open folder is by now; `None` if it was removed."""
-        return next((path for path, number in self._ids.items() if number == opened and path in self._folders), None)
+        return next((path for path, number in self._ids.items() if number == opened), "." if opened == 0 else None)
 
     def renames_new(self, folder: str) -> bool:
         return self._renames and super().renames_new(folder)
@@ -156,8 +179,7 @@ class Slot:
     def digest(self) -> Hashable:
         files = self.files
         assert isinstance(files, OpenedFolders)
-        journal = (self.outcome, self.abandoning)
-        return (files.content(), frozenset(files._folders), journal, self.acts, self.names, frozenset(self.owed))
+        return (files.state(), self.outcome, self.abandoning, self.acts, self.names, frozenset(self.owed))
 
     def holds(self, held: tuple[int, ...]) -> Hashable:
         assert isinstance(self.files, OpenedFolders)
@@ -533,10 +555,36 @@ def explore(scenario: Scenario, changes: int | None = None) -> Tally:
     :param changes: how many times at the most another process goes on although the former one could; `None`: any number.
     """
     slot = scenario.start(OpenedFolders(renames=scenario.renames))
-    works = scenario.works(slot)
-    recovery = works[scenario.acts.index(execute)]
     with _in_turn():
-        return Explorer[Slot](works, recovery, check_end, _EXPECTED, changes).explore(slot)
+        return _explorer(scenario, scenario.works(slot), changes).explore(slot)
+
+
+def _explorer(scenario: Scenario, works: Sequence[Work], changes: int | None = None) -> Explorer[Slot]:
+    return Explorer[Slot](works, works[scenario.acts.index(execute)], check_end, _EXPECTED, changes)
+
+
+def missed(scenario: Scenario, orders: int, chance: random.Random) -> str:
+    """Explore a scenario, and then play some orders by chance, call by call.
+
+    :return: an order that leads to a state that wasn't found.
+    """
+    slot = scenario.start(OpenedFolders(renames=scenario.renames))
+    works = scenario.works(slot)
+    with _in_turn():
+        explorer = _explorer(scenario, works)
+        explorer.explore(slot.copy())
+        for _ in range(orders):
+            with ExitStack() as ended:
+                order: list[int] = []
+                own = slot.copy()
+                processes = [ended.enter_context(alive(Process(work, _EXPECTED))) for work in works]
+                while able := [number for number, process in enumerate(processes) if process.call is not None]:
+                    number = chance.choice(able)
+                    order.append(number)
+                    make_call(processes[number], own)
+                    if not explorer.found(own, processes):
+                        return f"{scenario.name}: {order}"
+    return ""
 
 
 @contextmanager

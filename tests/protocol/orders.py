@@ -64,7 +64,7 @@ class World(Protocol):
         """Return another one in the same state."""
 
     def digest(self) -> Hashable:
-        """Return all of its state that decides what can happen next."""
+        """Return all of its state: two worlds with the same one are alike in all that can happen next."""
 
     def holds(self, held: tuple[int, ...]) -> Hashable:
         """Return all of the state of what a process holds that decides what can happen next."""
@@ -122,6 +122,11 @@ class Process:
         """Let it end where it is: a greenlet that waits would stay in memory."""
         if not self._own.dead:
             self._own.throw()
+
+    def state(self) -> int:
+        """Return a digest of where it is, and of its notes."""
+        ended = self.call is None
+        return hash((self._work,) if ended else (self._work, self.digest, *sorted(self.notes.items())))
 
     def begin(self, *what: object) -> None:
         """Begin a step, whatever was before."""
@@ -235,8 +240,7 @@ class Place:
         self.notes = process.notes
         self.answers = answers
         self.following: dict[Hashable, Place] = {}
-        ended = self.call is None
-        self.digest = hash((work,) if ended else (work, process.digest, *sorted(self.notes.items())))
+        self.digest = process.state()
 
 
 _Chain = tuple[Any, Any] | None
@@ -320,11 +324,16 @@ class _State(Generic[W]):
 
         :param last: whether it matters which process made the last call.
         """
-        each = [
-            hash((place.digest, self.world.holds(held))) if held else place.digest for place, held in self.processes
-        ]
-        went = each[self.order[0]] if last and self.order else 0
-        return hash((self.digest, went, *sorted(each)))  # of two that do the same, it doesn't matter which
+        each = [_with_held(self.world, place.digest, held) for place, held in self.processes]
+        return _whole(self.digest, each, each[self.order[0]] if last and self.order else 0)
+
+
+def _with_held(world: World, state: int, held: tuple[int, ...]) -> int:
+    return hash((state, world.holds(held))) if held else state
+
+
+def _whole(world: int, processes: Sequence[int], last: int = 0) -> int:
+    return hash((world, last, *sorted(processes)))  # of two that do the same, it doesn't matter which
 
 
 class Explorer(Generic[W]):
@@ -352,6 +361,8 @@ class Explorer(Generic[W]):
         self._recovery = self._places.first(recovery)
         self._seen: set[int] = set()
         self._recovered: set[int] = set()
+        self._following: dict[tuple[int, Place, tuple[int, ...]], tuple[W, int, _Standing]] = {}
+        """The world after the call of a process from a place, and the process: many states have the same ones."""
         self._waiting: deque[tuple[int, _State[W], int | None]] = deque()
         """How many changes there were, a state, and the process that goes on from there."""
         self.tally = Tally()
@@ -363,6 +374,11 @@ class Explorer(Generic[W]):
         while self._waiting and not self.tally.broken:
             self._follow(*self._waiting.popleft())
         return self.tally
+
+    def found(self, world: W, processes: Sequence[Process]) -> bool:
+        """Whether a state of processes that are played themselves is among those that were found, without a bound."""
+        states = [_with_held(world, process.state(), process.held) for process in processes]
+        return _whole(hash(world.digest()), states) in self._seen
 
     def _follow(self, changed: int, state: _State[W], number: int | None) -> None:
         """Follow an order to a state that was seen, or to its end, and note the other ways to go."""
@@ -397,21 +413,27 @@ class Explorer(Generic[W]):
     def _after(self, state: _State[W], number: int) -> _State[W]:
         """Return the state after the next call of a process."""
         order = (number, state.order)
-        world, digest = state.world, state.digest
         place, held = state.processes[number]
+        found = self._following.get((state.digest, place, held))
+        if found is None:
+            try:
+                found = self._called(state.world, state.digest, place, held)
+            except BrokenPromise as broken:
+                raise BrokenPromise(f"{broken}, in the order {_in_turn(order)}") from None
+            self._following[state.digest, place, held] = found
+        world, digest, stands = found
+        return _State(world, digest, (*state.processes[:number], stands, *state.processes[number + 1 :]), order)
+
+    def _called(self, world: W, digest: int, place: Place, held: tuple[int, ...]) -> tuple[W, int, _Standing]:
+        """Return the world and the process after its call, and those that it makes at once with it."""
         while True:
             assert place.call is not None
             if world.changes(place.call):
                 world, digest = world.copy(), 0
-            try:
-                answer = world.answer(place.call, place.notes, held)
-            except BrokenPromise as broken:
-                raise BrokenPromise(f"{broken}, in the order {_in_turn(order)}") from None
+            answer = world.answer(place.call, place.notes, held)
             place, held = self._places.after(place, answer), answer.held
             if place.call is None or not place.call.at_once:
-                break
-        processes = (*state.processes[:number], (place, held), *state.processes[number + 1 :])
-        return _State(world, digest or hash(world.digest()), processes, order)
+                return world, digest or hash(world.digest()), (place, held)
 
     def _recover(self, state: _State[W]) -> None:
         """Let everybody die, and a new process bring the world to its end.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.protocol.mirror_acts import (
     at_random,
     explore,
     first_broken,
+    missed,
     mutated,
     on_disk,
     scenarios,
@@ -36,18 +36,19 @@ def test_every_order_of_the_calls_of_some_processes(proved: Proved) -> None:
     """With one change everywhere, and with two in one scenario of six."""
     seed = fresh_seed()
     further = sampled(range(len(SCENARIOS)), 6, seed)
-    _try(
-        [2 if number in further else 1 for number in range(len(SCENARIOS))],
+    changes = [2 if number in further else 1 for number in range(len(SCENARIOS))]
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        tallies = [*pool.map(_explored, range(len(SCENARIOS)), changes)]
+    broken = [tally.broken for tally in tallies if tally.broken]
+    orders, states = sum(tally.orders for tally in tallies), sum(tally.states for tally in tallies)
+    proved(
+        "acts of mirrors: orders of the calls of executors, abandons and outsiders",
+        f"{orders:,} orders through {states:,} states, each also with the death of all; {len(broken)} broke a promise",
         f"with one or two changes, seed {seed}",
-        proved,
+        details=[f"{of.name}: {tally.states:,} states" for of, tally in zip(SCENARIOS, tallies, strict=True)],
     )
-
-
-@pytest.mark.soak
-@pytest.mark.other_size
-@pytest.mark.timeout(1200)
-def test_every_order_with_three_changes(proved: Proved) -> None:
-    _try([3] * len(SCENARIOS), "with at most three changes", proved)
+    assert not broken, "\n".join(broken)
+    assert min(tally.states for tally in tallies) > 300
 
 
 @pytest.mark.soak
@@ -65,31 +66,22 @@ def test_every_order_without_a_bound(scenario: Scenario, proved: Proved) -> None
     assert tally.states > 300
 
 
-def _try(changes: Sequence[int], how: str, proved: Proved) -> None:
-    """Explore all scenarios.
-
-    :param changes: how many times another process goes on in each, at the most.
-    """
-    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        tallies = [*pool.map(_explored, range(len(SCENARIOS)), changes)]
-    broken = [tally.broken for tally in tallies if tally.broken]
-    orders, states = sum(tally.orders for tally in tallies), sum(tally.states for tally in tallies)
-    proved(
-        "acts of mirrors: orders of the calls of executors, abandons and outsiders",
-        f"{orders:,} orders through {states:,} states, each also with the death of all; {len(broken)} broke a promise",
-        how,
-        details=[f"{of.name}: {tally.states:,} states" for of, tally in zip(SCENARIOS, tallies, strict=True)],
-    )
-    assert not broken, "\n".join(broken)
-    assert min(tally.states for tally in tallies) > 300
-
-
 @one_in(4)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_orders_catch_every_mutant(mutant: str) -> None:
     scenarios_of, _ = MUTANTS[mutant]
     with mutated(mutant):
         assert first_broken(scenarios_of, 2)
+
+
+@pytest.mark.parametrize(
+    "name", ["replace, kept: executor, abandon, outsider", "delete by links: executor, abandon, outsider"]
+)
+def test_orders_that_are_played_lead_to_states_that_were_explored(name: str) -> None:
+    (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == name)
+    seed = fresh_seed()
+    print(f"seed {seed}")
+    assert not missed(scenario, 50, random.Random(seed))
 
 
 @one_in(3)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_gobblin.spark.worker import NEW_OBJECTS, freeze_heap
+from airflow_gobblin.spark.worker import NEW_OBJECTS, freeze_heap, schedule_as_batch
 
 
 @pytest.mark.usefixtures("thawed_heap")
@@ -20,3 +23,15 @@ def test_the_heap_of_a_worker_is_frozen_once() -> None:
         assert gc.get_threshold() == (NEW_OBJECTS, *before[1:])
     finally:
         gc.set_threshold(*before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such policies")
+@pytest.mark.parametrize(("chosen", "then"), [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")])
+def test_a_task_is_scheduled_as_a_batch_unless_another_policy_is_chosen(chosen: str, then: str) -> None:
+    def policy() -> int:
+        os.sched_setscheduler(0, getattr(os, chosen), os.sched_param(0))
+        schedule_as_batch()
+        return os.sched_getscheduler(0)
+
+    with ThreadPoolExecutor(1) as own_thread:
+        assert own_thread.submit(policy).result() == getattr(os, then)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Context, Decimal
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from airflow_gobblin.errors import SourceError
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sources.base import ReadRequest
-from airflow_gobblin.rows.sources.sql import Predicate, postgres, reader
+from airflow_gobblin.rows.sources.sql import Predicate, duck, postgres, reader
 from airflow_gobblin.rows.sources.sql.duck import EXTENSION, DuckResult
+from airflow_gobblin.rows.sources.sql.scan import Scan
 from tests.rows.sources.databases import PostgresDatabase, Runs, runs, with_options
 
 pytest.importorskip(EXTENSION, reason="the extra `duckdb` is not installed")
@@ -176,6 +180,69 @@ def test_it_reads_what_the_held_snapshot_shows(database: PostgresDatabase, taken
             assert sum(batch.num_rows for batch in unit) == 1
             assert unit.expected_rows == 1
     assert taken
+
+
+def _connected(database: PostgresDatabase) -> int:
+    """How many others are connected to the database."""
+    query = b"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with psycopg.connect(database.url) as connection:
+        found = connection.execute(query).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def test_results_share_a_duckdb_and_leave_nothing_in_it(database: PostgresDatabase, taken: list[str]) -> None:
+    database.run("CREATE TABLE t AS SELECT n AS id FROM generate_series(1, 1000) n")
+    loads = runs(database, "t", SNAPSHOT)
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda _: sorted(loads.rows()), range(12))]
+    assert found == [[(n,) for n in range(1, 1001)]] * 12
+    assert len(taken) == 12
+    (attached,) = (
+        duck._duckdb(os.getpid()).execute("SELECT count(*) FROM duckdb_databases() WHERE type = 'postgres'").fetchone()
+    )
+    assert attached == 0
+    assert _connected(database) == 0
+
+
+def test_the_count_fails_as_the_rows_would(
+    database: PostgresDatabase, taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Scan, low: Any, high: Any) -> int:
+        statement = self.session.statement()
+        statement.text = "SELECT 1 / 0"
+        return int(self.session.row(statement)[0])
+
+    database.run("CREATE TABLE t AS SELECT n AS id FROM generate_series(1, 1000) n")
+    monkeypatch.setattr(Scan, "count", broken)
+    with pytest.raises(SourceError, match="division by zero"):
+        runs(database, "t", SNAPSHOT).run()
+    assert taken
+
+
+def test_a_slow_count_keeps_nobody_who_stops(
+    database: PostgresDatabase, taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(self: Scan, low: Any, high: Any) -> int:
+        statement = self.session.statement()
+        statement.text = "SELECT count(pg_sleep(60))"
+        return int(self.session.row(statement)[0])
+
+    database.run("CREATE UNLOGGED TABLE t AS SELECT n AS id FROM generate_series(1, 1000000) n")
+    monkeypatch.setattr(Scan, "count", slow)
+    loads = runs(database, "t", SNAPSHOT)
+    plan = loads.plan()
+    started = time.monotonic()
+    for close_batches_first in (True, False):
+        unit = loads.source.read(plan.units[0], plan.schema, ReadRequest(), database)
+        batches = iter(unit)
+        next(batches)
+        if close_batches_first:
+            batches.close()  # type: ignore[attr-defined]
+        unit.close()
+    assert time.monotonic() - started < 10
+    assert taken
+    database.run("DROP TABLE t")
 
 
 def test_an_error_in_the_middle_is_one(database: PostgresDatabase, taken: list[str]) -> None:

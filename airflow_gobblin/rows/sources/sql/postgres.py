@@ -336,7 +336,7 @@ class Postgres:
             query,
             f"{query} WHERE {is_nan or 'false'} LIMIT 1",
             batch_rows,
-            partial(_cancel, session),
+            partial(_cancel, uri),
         )
 
     def _like(self, session: Session, statement: Statement) -> list[str]:
@@ -391,11 +391,11 @@ def _as_numeric(column: Column) -> Column:
     return replace(column, expression=f"CAST({quoted(column.name)} AS numeric({kind.precision},{kind.scale}))")
 
 
-def _cancel(session: Session, pid: int) -> None:
-    """Cancel the query of a server process."""
-    statement = session.statement()
-    statement.text = f"SELECT pg_cancel_backend({pid})"
-    session.rows(statement)
+def _cancel(uri: str, pid: int) -> None:
+    """Cancel the query of a server process, over a connection of its own."""
+    with connected(uri) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_cancel_backend({int(pid)})")
+        cursor.fetchall()
 
 
 def _in_utc(array: pa.Array) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ class SqlReader:
     and seconds are checked while reading in order, and a unit stopped by them doesn't know its expected rows. Rows of one
     position always stay together, so a limit is exceeded if one position alone is above it.
 
-    :param reconcile: whether to count the range's rows in the same transaction, after reading them.
+    :param reconcile: whether to count the range's rows in the same snapshot, while they are read in bulk, else after that.
     """
 
     def __init__(
@@ -95,12 +96,13 @@ class SqlReader:
             if self._in_order:
                 yield from self._ordered(self._scan.batches(low, high, ordered=True), high)
             elif (self._limits.bytes, self._limits.seconds) == (None, None):
-                yield from self._in_schema(self._scan.batches(low, high, bulk=self._unit.weight >= BULK_BYTES))
+                bulk, count = self._unit.weight >= BULK_BYTES, partial(self._count, low, high)
+                yield from self._in_schema(self._scan.batches(low, high, bulk=bulk, beside=count))
             else:
                 stopped = yield from self._limited(self._scan.batches(low, high, ordered=True))
         self._high = stopped or high
-        if self._reconcile and stopped is None:
-            self._expected = self._scan.count(low, high)
+        if stopped is None:
+            self._count(low, high)
         self._scan.check_not_rewritten()
 
     def _open(self, table: SqlTable, schema: pa.Schema) -> Scan:
@@ -140,6 +142,11 @@ class SqlReader:
             high = end if end is not None and low < end else low
         cut = self._scan.cut(low, high, self._limits.rows) if self._limits.rows is not None and low < high else None
         return cut or high
+
+    def _count(self, low: Watermark | None, high: Watermark | None) -> None:
+        """Count the rows of the range, unless they are counted, or aren't to be."""
+        if self._reconcile and self._expected is None:
+            self._expected = self._scan.count(low, high)
 
     def _in_schema(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = self._scan.schema

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -277,11 +277,18 @@ class Scan:
         return position if axis.position(least) < position else axis.after(first_beyond)
 
     def batches(
-        self, low: Watermark | None, high: Watermark | None, *, ordered: bool = False, bulk: bool = False
+        self,
+        low: Watermark | None,
+        high: Watermark | None,
+        *,
+        ordered: bool = False,
+        bulk: bool = False,
+        beside: Callable[[], object] = lambda: None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of [low, high) in batches of the columns; rows ordered by delta value have that as one more column.
 
         :param bulk: whether there are enough rows to be worth another way than ADBC's driver, if there is one.
+        :param beside: done at the same time if it is another way, as the session's own connection is free then.
         :raises SourceError: a value doesn't fit its column; names the column and the row.
         """
         way = self.dialect.bulk(self.columns) if bulk else None
@@ -290,7 +297,7 @@ class Scan:
             if way is None or batch_rows < LEAST_BATCH_ROWS:  # such long rows are few, and some may be far longer
                 yield from self._all_finished(self._streamed(low, high, ordered))
             else:
-                yield from self._all_finished(self._in_bulk(way, low, high, batch_rows))
+                yield from self._all_finished(self._in_bulk(way, low, high, batch_rows, beside))
         except MisreadError as misread:
             for _ in self._all_finished(self._streamed(low, high)):
                 pass  # until the value is named
@@ -309,11 +316,16 @@ class Scan:
         return self.session.stream(statement)
 
     def _in_bulk(
-        self, way: BulkWay, low: Watermark | None, high: Watermark | None, batch_rows: int
+        self,
+        way: BulkWay,
+        low: Watermark | None,
+        high: Watermark | None,
+        batch_rows: int,
+        beside: Callable[[], object],
     ) -> Iterator[pa.RecordBatch]:
         statement = self.session.statement()
         statement.text = self.dialect.select(way.columns, "", self._source(statement, low, high), "")
-        return self.session.bulk(way, statement, batch_rows)
+        return self.session.bulk(way, statement, batch_rows, beside)
 
     def _all_finished(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows, first = 0, True

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 DRIVER = "adbc_driver_postgresql"
 _MANAGER = "adbc_driver_manager"
 _CONNECT_SECONDS = 10
+_OPTIONS = {"adbc.postgresql.type_resolver_mode": "builtin"}
 _LIBPQ = (
     *("user", "password", "passfile", "host", "port", "dbname", "options", "application_name", "connect_timeout"),
     *(
@@ -40,12 +41,12 @@ def connected(uri: str) -> Any:
 
 @lru_cache(maxsize=32)
 def _database(uri: str) -> Any:
-    """Return the driver's database, which holds no connection. It is opened once per process, since the driver then reads all of
-    the server's types over a connection of its own, which takes ten times as long as a connection.
+    """Return the driver's database, which holds no connection. It is opened once per process, over a connection of its own.
 
-    It doesn't know types created later; but columns of types that aren't built in are read as text.
+    It knows the types that are built in, by a list of the driver's: to read the server's would take as long as several
+    connections, and minutes where there are very many columns. Columns of other types are read as text.
     """
-    return importlib.import_module(DRIVER).connect(uri)
+    return importlib.import_module(DRIVER).connect(uri, db_kwargs=_OPTIONS)
 
 
 class _Kept:

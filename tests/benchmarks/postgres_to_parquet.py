@@ -29,7 +29,7 @@ DLT_SPLIT = "dlt with connectorx, 2 partitions"
 JDBC = "org.postgresql:postgresql:42.7.8"
 PARTITIONS = (2, 4)
 LARGER = 3
-"""How many times as many rows a second table has, to show that memory doesn't grow."""
+"""How many times as many rows a second table has, to show that memory doesn't grow, and what a row costs apart from a run."""
 TASK_MB = 300
 
 
@@ -64,7 +64,8 @@ def measure(rounds: int, rows: int) -> list[Row]:
         figures = alternately(contenders(url, rows), rounds, Path(folder) / "rounds")
         add_orders(url, rows + 1, LARGER * rows)
         ours = program(_larger(rows), Path(sys.executable), "gobblin", url, table=TABLE, key="updated_at")
-        larger = alternately([ours], 1, Path(folder) / "larger")
+        peer = program(DUCKDB, python=peers_python(), name="duckdb_copy", url=url, table=TABLE)
+        larger = alternately([ours, peer], rounds, Path(folder) / "larger")
     command = f"python -m tests.benchmarks.postgres_to_parquet --rounds {rounds} --rows {rows}"
     best = min((f for f in figures if f.who in map(_spark_name, PARTITIONS)), key=lambda f: f.median).who
     return [
@@ -78,7 +79,7 @@ def measure(rounds: int, rows: int) -> list[Row]:
             versions={**VERSIONS, "PostgreSQL JDBC": JDBC.rpartition(":")[2]},
         ),
         *rows_of(
-            f"PostgreSQL to Parquet, {LARGER * rows:,} rows: the memory of a Spark task",
+            f"PostgreSQL to Parquet, {LARGER * rows:,} rows of {COLUMNS} columns, planning to commit",
             larger,
             command,
             ours=_larger(rows),

@@ -28,7 +28,7 @@ DLT_SPLIT = "dlt with connectorx, 2 partitions"
 """As many as we have tasks."""
 JDBC = "org.postgresql:postgresql:42.7.8"
 PARTITIONS = (2, 4)
-LARGER = 3
+LARGER = 2
 """How many times as many rows a second table has, to show that memory doesn't grow, and what a row costs apart from a run."""
 TASK_MB = 300
 

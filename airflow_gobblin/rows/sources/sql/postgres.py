@@ -70,6 +70,10 @@ _BOUNDS = {
     AxisKind.INSTANT: "timestamptz",
 }
 _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_BY_PAGES = "SET LOCAL enable_indexscan = off"
+"""Read a large range page by page, through a bitmap of its index, and not row by row along it: a tenth less of the server's time,
+and far fewer pages where the keys aren't in the order of the table. The server would estimate few rows, as it plans without the
+values."""
 _SETTINGS = {"DateStyle": "ISO", "IntervalStyle": "iso_8601", "client_encoding": "UTF8", "extra_float_digits": "1"}
 """Formats of texts: floating point numbers with all digits."""
 _SNAPSHOT = re.compile(r"[0-9A-F-]+")
@@ -349,7 +353,7 @@ class Postgres:
         own.text = f"SELECT {', '.join(literals)}"
         settings = zip(("TimeZone", *_SETTINGS, *values), session.row(own), strict=True)
         calls = ", ".join(f"set_config('{setting}', {literal}, true)" for setting, literal in settings)
-        return [_BEGIN, f"SET TRANSACTION SNAPSHOT '{name}'", f"SELECT {calls}"]
+        return [_BEGIN, f"SET TRANSACTION SNAPSHOT '{name}'", _BY_PAGES, f"SELECT {calls}"]
 
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:
         """Return nothing: the server's types are strict."""

@@ -32,7 +32,7 @@ from airflow_gobblin.model.failure import ErrorKind
 from airflow_gobblin.model.work import UnitResult, UnitState
 from airflow_gobblin.steps.base import StepContext
 from airflow_gobblin.steps.placing import place_file
-from airflow_gobblin.storage.files import FileIdentity, LocalFiles
+from airflow_gobblin.storage.files import FileIdentity, LocalFiles, writeback
 from airflow_gobblin.testing.memory_files import MemoryFiles, MemoryObjects
 from tests.copy.copies import STAGING, Copying
 from tests.copy.made_trees import Folder, Made, as_nobody, make_tree, seen, trees
@@ -442,7 +442,7 @@ def test_the_disk_begins_to_write_a_large_file_while_it_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checksums: bool
 ) -> None:
     begun: list[int] = []
-    real = durability.begin_to_write
+    real = writeback.begin_to_write
 
     def begin(file: int, at: int, length: int) -> None:
         real(file, at, length)

@@ -6,7 +6,6 @@ import ctypes
 import os
 import platform
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -32,8 +31,6 @@ _REPORTING = (5, 8)
 _AT_ONCE = 16
 _LARGE = 16 << 20
 """The size from which a file isn't kept in memory once it is on the disk."""
-_BEGIN = 2
-"""`SYNC_FILE_RANGE_WRITE`: begin to write what is changed and isn't being written yet, without waiting for the end."""
 
 
 class FolderSync:
@@ -56,16 +53,6 @@ class FolderSync:
         if _libc().syncfs(self._folder) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-
-
-def begin_to_write(file: int, at: int, length: int) -> None:
-    """Let the disk begin to write a part of a file, if the system can, so that there is little left to do when it is synced.
-
-    It neither waits for the disk nor hides its errors from those who sync.
-    """
-    begin = _sync_file_range()
-    if begin is not None:
-        begin(file, at, length, _BEGIN)
 
 
 def sync_files(paths: list[str]) -> None:
@@ -92,15 +79,6 @@ def _sync(path: str) -> None:
 @cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
-
-
-@cache
-def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return the C library's `sync_file_range`, which Python has no function for; `None` if the library has none."""
-    found = getattr(_libc(), "sync_file_range", None)
-    if found is not None:
-        found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return found
 
 
 @cache

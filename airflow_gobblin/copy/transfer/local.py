@@ -18,13 +18,14 @@ from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, is_of_target, reading, writing
 from airflow_gobblin.copy.options import Links
-from airflow_gobblin.copy.transfer.durability import FolderSync, begin_to_write, sync_files
+from airflow_gobblin.copy.transfer.durability import FolderSync, sync_files
 from airflow_gobblin.copy.transfer.streams import BLOCK, Block, Checksum, Origin, taken_over, write_all
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.base import contained
 from airflow_gobblin.storage.files.local import LocalFiles
+from airflow_gobblin.storage.files.writeback import begin_to_write
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
 """Opening a pipe that has taken the place of a file doesn't wait for its writer."""

@@ -13,7 +13,6 @@ from functools import partial
 
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, gone, reading
-from airflow_gobblin.copy.transfer.durability import begin_to_write
 from airflow_gobblin.copy.transfer.in_flight import all_of
 from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, write_all, write_blocks
 from airflow_gobblin.copy.trees import joined
@@ -21,6 +20,7 @@ from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files.base import StagedOutput, contained
 from airflow_gobblin.storage.files.objects import ObjectFiles
+from airflow_gobblin.storage.files.writeback import begin_to_write
 
 PART = 4 << 20
 """The size of a part that is asked for at once: memory for larger ones is new each time, which takes longer than reading them."""

@@ -21,13 +21,13 @@ from typing import BinaryIO, Protocol
 from airflow_gobblin.copy.attributes import KeptAttributes
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.failures import changed, described, gone, reading, writing
-from airflow_gobblin.copy.transfer.durability import begin_to_write
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.work import Segment, StagedFile
 from airflow_gobblin.steps.publishing import staged_identity
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files.base import Files, StagedOutput, contained
+from airflow_gobblin.storage.files.writeback import begin_to_write
 
 Block = bytes | memoryview
 BLOCK = 4 << 20

@@ -40,6 +40,7 @@ from airflow_gobblin.storage.files.disk_attributes import (
     supported,
     tried,
 )
+from airflow_gobblin.storage.files.writeback import begin_to_write
 
 if TYPE_CHECKING:
     from airflow_gobblin.storage.stores.base import Store
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """The errors of a kernel or a file system that has no `RENAME_NOREPLACE`."""
+_BEGIN_BYTES = 4 << 20
+"""The number of bytes of a staged file that the disk begins to write together."""
+BeginToWrite = Callable[[int, int, int], None]
+"""A function like `begin_to_write`."""
 
 
 class LocalFiles:
@@ -159,7 +164,7 @@ class LocalFiles:
             return open(at, "xb")
 
     def stage(self, path: str, target: str) -> StagedOutput:
-        return stage_file(self, path)
+        return stage_file(self, path, begin_to_write)
 
     def link(self, source: str, target: str) -> None:
         os.link(self._at(source), self._at(target), follow_symlinks=False)
@@ -427,25 +432,34 @@ class UnsyncedFiles(LocalFiles):
         """Do nothing."""
 
 
-def stage_file(files: Files, path: str) -> StagedOutput:
+def stage_file(files: Files, path: str, begin: BeginToWrite | None = None) -> StagedOutput:
     """Open a staged file on a file system.
 
+    :param begin: lets the disk begin to write a part of an open file, where there is a disk.
     :raises FileExistsError: it exists.
     """
-    return StagedOutput(_FileOutput(files, path))
+    return StagedOutput(_FileOutput(files, path, begin))
 
 
 class _FileOutput:
     """A `RawOutput`. Its folder is synced by the writer, once for all of its files."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, begin: BeginToWrite | None) -> None:
         self._files = files
         self._path = path
+        self._begin = begin
+        self._size = self._begun = 0
         self._out: BinaryIO | None = files.create(path)
 
     def write(self, data: memoryview) -> object:
         assert self._out is not None, "it is finished"
-        return self._out.write(data)
+        self._size += data.nbytes
+        written = self._out.write(data)
+        if self._begin is not None and self._size - self._begun >= _BEGIN_BYTES:
+            self._out.flush()
+            self._begin(self._out.fileno(), self._begun, self._size - self._begun)
+            self._begun = self._size
+        return written
 
     def finish(self) -> tuple[str, FileIdentity, Upload | None]:
         assert self._out is not None, "it is finished"

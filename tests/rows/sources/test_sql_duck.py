@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Context, Decimal
@@ -203,6 +204,27 @@ def test_results_share_a_duckdb_and_leave_nothing_in_it(database: PostgresDataba
     )
     assert attached == 0
     assert _connected(database) == 0
+
+
+@pytest.mark.parametrize(("relation", "setting"), [("t", "off"), ('It\'s "t"', "off"), ("v", "on")])
+def test_a_table_is_read_page_by_page_and_a_view_as_the_server_plans_it(
+    database: PostgresDatabase, taken: list[str], monkeypatch: pytest.MonkeyPatch, relation: str, setting: str
+) -> None:
+    found: list[Any] = []
+
+    class Asked(DuckResult):
+        def __iter__(self) -> Iterator[pa.RecordBatch]:
+            yield from super().__iter__()
+            found.extend(self._query("SELECT current_setting('enable_indexscan')").fetchall())
+
+    database.run(
+        "CREATE TABLE t AS SELECT n AS id FROM generate_series(1, 10) n",
+        "CREATE VIEW v AS SELECT * FROM t",
+        'CREATE TABLE "It\'s ""t""" AS SELECT * FROM t',
+    )
+    monkeypatch.setattr(postgres, "DuckResult", Asked)
+    assert len(runs(database, relation, SNAPSHOT).rows()) == 10
+    assert found == [(setting,)]
 
 
 def test_the_count_fails_as_the_rows_would(

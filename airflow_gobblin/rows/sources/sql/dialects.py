@@ -194,8 +194,11 @@ class Dialect(Protocol):
         :raises BadValue: a value doesn't fit.
         """
 
-    def bulk(self, columns: Sequence[Column]) -> BulkWay | None:
-        """Return another way than ADBC's driver to read a large result of these columns, if one is cheaper and as exact."""
+    def bulk(self, columns: Sequence[Column], relation: str) -> BulkWay | None:
+        """Return another way than ADBC's driver to read a large result of these columns, if one is cheaper and as exact.
+
+        :param relation: the table, as of `relation`.
+        """
 
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:
         """Select, for the first row that doesn't fit, the number of the column, its value, the row's number, and the key columns.

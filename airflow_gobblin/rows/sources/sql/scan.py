@@ -291,7 +291,8 @@ class Scan:
         :param beside: done at the same time if it is another way, as the session's own connection is free then.
         :raises SourceError: a value doesn't fit its column; names the column and the row.
         """
-        way = self.dialect.bulk(self.columns) if bulk else None
+        relation = self.dialect.relation(self._namespace, self.table.table)
+        way = self.dialect.bulk(self.columns, relation) if bulk else None
         batch_rows = 0 if way is None else round(BATCH_BYTES / max(1, self.row_bytes))
         try:
             if way is None or batch_rows < LEAST_BATCH_ROWS:  # such long rows are few, and some may be far longer

@@ -250,7 +250,7 @@ class Sqlite:
         """Parse texts strictly."""
         return _finished(array, column)
 
-    def bulk(self, columns: Sequence[Column]) -> None:
+    def bulk(self, columns: Sequence[Column], relation: str) -> None:
         """Return `None`: there is no other way."""
 
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:

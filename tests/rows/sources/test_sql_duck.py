@@ -195,9 +195,15 @@ def _connected(database: PostgresDatabase) -> int:
 def test_results_share_a_duckdb_and_leave_nothing_in_it(database: PostgresDatabase, taken: list[str]) -> None:
     database.run("CREATE TABLE t AS SELECT n AS id FROM generate_series(1, 1000) n")
     loads = runs(database, "t", SNAPSHOT)
+    plan = loads.plan()
+
+    def numbers(_: int) -> list[int]:
+        with closing(loads.source.read(plan.units[0], plan.schema, ReadRequest(), database)) as unit:
+            return sorted(number for batch in unit for number in batch.column(0).to_pylist())
+
     with ThreadPoolExecutor(4) as pool:
-        found = [*pool.map(lambda _: sorted(loads.rows()), range(12))]
-    assert found == [[(n,) for n in range(1, 1001)]] * 12
+        found = [*pool.map(numbers, range(12))]
+    assert found == [[*range(1, 1001)]] * 12
     assert len(taken) == 12
     (attached,) = (
         duck._duckdb(os.getpid()).execute("SELECT count(*) FROM duckdb_databases() WHERE type = 'postgres'").fetchone()

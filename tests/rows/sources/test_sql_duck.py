@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Context, Decimal
@@ -236,16 +236,22 @@ def test_a_table_is_read_page_by_page_and_a_view_as_the_server_plans_it(
     assert found == [(setting,)]
 
 
+def _counted_by(text: str) -> Callable[[Scan, Any, Any], int]:
+    """A count of rows by another query."""
+
+    def count(self: Scan, low: Any, high: Any) -> int:
+        statement = self.session.statement()
+        statement.text = text
+        return int(self.session.row(statement)[0])
+
+    return count
+
+
 def test_the_count_fails_as_the_rows_would(
     database: PostgresDatabase, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Scan, low: Any, high: Any) -> int:
-        statement = self.session.statement()
-        statement.text = "SELECT 1 / 0"
-        return int(self.session.row(statement)[0])
-
     database.run("CREATE TABLE t AS SELECT n AS id FROM generate_series(1, 1000) n")
-    monkeypatch.setattr(Scan, "count", broken)
+    monkeypatch.setattr(Scan, "count", _counted_by("SELECT 1 / 0"))
     with pytest.raises(SourceError, match="division by zero"):
         runs(database, "t", SNAPSHOT).run()
     assert taken
@@ -254,13 +260,8 @@ def test_the_count_fails_as_the_rows_would(
 def test_a_slow_count_keeps_nobody_who_stops(
     database: PostgresDatabase, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(self: Scan, low: Any, high: Any) -> int:
-        statement = self.session.statement()
-        statement.text = "SELECT count(pg_sleep(60))"
-        return int(self.session.row(statement)[0])
-
     database.run("CREATE UNLOGGED TABLE t AS SELECT n AS id FROM generate_series(1, 1000000) n")
-    monkeypatch.setattr(Scan, "count", slow)
+    monkeypatch.setattr(Scan, "count", _counted_by("SELECT count(pg_sleep(60))"))
     loads = runs(database, "t", SNAPSHOT)
     plan = loads.plan()
     started = time.monotonic()

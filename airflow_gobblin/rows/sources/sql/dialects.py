@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import TracebackType
@@ -383,7 +384,8 @@ class Session:
 
     def _stop_beside(self) -> None:
         while self._beside is not None and not self._beside.done():  # it may not have begun its query yet
-            self._connection.adbc_cancel()
+            with suppress(Exception):  # of a server that is gone, whose query ends by that
+                self._connection.adbc_cancel()
             wait([self._beside], timeout=0.1)
 
     def _open(self, statement: Statement) -> None:

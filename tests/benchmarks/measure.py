@@ -149,7 +149,7 @@ def alternately(
             taken[contender.who].append(once)
             print(f"  round {number} of {rounds}: {once.seconds:8.2f} s  {contender.who}", flush=True)
     facts = {who: {tuple(sorted(once.facts.items())) for once in found if once.facts} for who, found in taken.items()}
-    assert len(set().union(*facts.values())) == 1, f"they have not done the same work: {facts}"
+    assert len(set().union(*facts.values())) <= 1, f"they have not done the same work: {facts}"
     return [Figures(c.who, tuple(taken[c.who])) for c in contenders]
 
 
@@ -190,9 +190,11 @@ def run_program(python: Path, name: str, arguments: Mapping[str, object], *, sec
     """
     module = f"tests.benchmarks.contenders.{name}"
     command = [str(python), "-m", module, *(f"--{key}={value}" for key, value in arguments.items())]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | dict(secrets)
-    )
+    environment = os.environ | dict(secrets)
+    environment.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # else modules that the clock sees loaded may be compiled each time
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     with Memory(process.pid) as memory:
         try:
             out, err = process.communicate(timeout=_LONGEST)

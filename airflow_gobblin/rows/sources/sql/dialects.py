@@ -123,10 +123,18 @@ class Dialect(Protocol):
         """
 
     def pages(self, namespace: str, table: str) -> Statement:
-        """Select the number of a table's pages, if some can be read without the others. Empty if not."""
+        """Select the number of a table's pages, if some can be read without the others, and whether by their numbers.
 
-    def sampled(self, relation: str, share: float) -> str:
-        """Return the rows of a share of a relation's pages, drawn at random but the same each time."""
+        Empty if none can.
+        """
+
+    def sampled(self, relation: str, pages: int, sample: int, numbered: bool) -> str:
+        """Return the rows of some of a relation's pages, the same each time.
+
+        :param pages: how many it has, as of `pages`.
+        :param sample: about how many to take.
+        :param numbered: whether they can be read by their numbers.
+        """
 
     def execute(self, cursor: Any, statement: Statement) -> None:
         """Run a statement with its values bound."""
@@ -226,7 +234,8 @@ class BulkWay:
     """A way to read large results.
 
     :param columns: the columns, with the SQL that selects them for it.
-    :param open: starts the result of a statement, in batches of a number of rows; takes the session and its URI before them.
+    :param open: prepares the result of a statement, in batches of a number of rows; takes the session and its URI before them.
+        The result starts when it is iterated, and doesn't need the session's connection any more.
     """
 
     columns: tuple[Column, ...]
@@ -310,18 +319,26 @@ class Session:
 
     def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
         """Return the rows of a small result."""
+        return list(zip(*(self.values(column) for column in self._table(statement).columns), strict=True))
+
+    def column(self, statement: Statement) -> pa.ChunkedArray:
+        """Return the only column of a small result, as the driver has it."""
+        (column,) = self._table(statement).columns
+        return column
+
+    def values(self, column: Any) -> list[Any]:
+        """Return the values of a column of a result.
+
+        :raises SourceDataError: Python has none for a date or time.
+        """
         try:
-            self._open(statement)
-            table = self._cursor.fetch_arrow_table()
-        except Exception as error:
-            raise self.error(error) from None
-        try:
-            return list(zip(*(plain(column).to_pylist() for column in table.columns), strict=True))
+            values: list[Any] = plain(column).to_pylist()
         except (OverflowError, ValueError):
             raise self.bad_data(
                 "a date or time is infinite, or outside the years 1 to 9999",
                 "Leave such rows out by the table's `where`, or correct them at the source.",
             ) from None
+        return values
 
     def row(self, statement: Statement) -> tuple[Any, ...]:
         """Return the only row of a result."""
@@ -387,6 +404,13 @@ class Session:
             with suppress(Exception):  # of a server that is gone, whose query ends by that
                 self._connection.adbc_cancel()
             wait([self._beside], timeout=0.1)
+
+    def _table(self, statement: Statement) -> pa.Table:
+        try:
+            self._open(statement)
+            return self._cursor.fetch_arrow_table()
+        except Exception as error:
+            raise self.error(error) from None
 
     def _open(self, statement: Statement) -> None:
         self._close_cursor()

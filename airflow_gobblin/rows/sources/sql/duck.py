@@ -39,7 +39,7 @@ def duckdb_is_installed() -> bool:
 
 
 class DuckResult:
-    """The rows of a query, in a transaction of a connection of its own.
+    """The rows of a query, in a transaction of a connection of its own; the query starts with the first look at them.
 
     :param first: statements that set up the transaction, before its first query.
     :param nan: a query for its rows with a numeric NaN.
@@ -50,7 +50,9 @@ class DuckResult:
     def __init__(
         self, uri: str, first: Sequence[str], query: str, nan: str, batch_rows: int, cancel: Callable[[int], None]
     ) -> None:
+        self._rows = query
         self._nan = nan
+        self._batch_rows = batch_rows
         self._cancel = cancel
         self._done = False
         self._name = f"source_{next(_NUMBERS)}"
@@ -62,7 +64,6 @@ class DuckResult:
             for statement in first:
                 self._run(f"CALL postgres_execute('{self._name}', {_literal(statement)})")
             self._pid = self._query("SELECT pg_backend_pid()").fetchall()[0][0]
-            self._batches = self._query(query).to_arrow_reader(batch_rows)
         except BaseException:
             self._done = True
             _duckdb.cache_clear()  # after some errors it takes no more queries
@@ -71,7 +72,7 @@ class DuckResult:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         doubtful = False
-        for batch in self._batches:
+        for batch in self._query(self._rows).to_arrow_reader(self._batch_rows):
             doubtful = doubtful or any(_has_zero(column) for column in batch.columns)
             yield batch
         self._done = True

@@ -336,6 +336,8 @@ def _split(scan: Scan, part: Range, extent: Extent, count: int) -> list[Piece]:
     if count == 1:
         return [(part, extent.rows)]
     _, axis = scan.positions()
+    if extent.keys is not None:
+        return _cut(part, extent.rows, [(axis.position(key), before) for key, before in scan.cuts(extent, count)])
     target = extent.rows / count
     pieces: list[Piece] = []
     low, rows, before = part.low, 0, 0
@@ -347,6 +349,20 @@ def _split(scan: Scan, part: Range, extent: Extent, count: int) -> list[Piece]:
             low, rows, before = position, 0, before + rows
         rows += bucket.rows
     return [*pieces, (Range(low, part.high), rows)]
+
+
+def _cut(part: Range, rows: int, cuts: Sequence[tuple[Watermark, int]]) -> list[Piece]:
+    """Cut a range at positions.
+
+    :param cuts: in order, each with the number of rows before it.
+    """
+    pieces: list[Piece] = []
+    low, taken = part.low, 0
+    for position, before in cuts:
+        if low < position:
+            pieces.append((Range(low, position), before - taken))
+            low, taken = position, before
+    return [*pieces, (Range(low, part.high), rows - taken)]
 
 
 def _buckets(

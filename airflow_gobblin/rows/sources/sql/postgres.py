@@ -101,7 +101,7 @@ class Postgres:
                 cursor.execute(_BEGIN)
                 if snapshot:
                     _see(cursor, snapshot)
-                self._set(cursor, {"TimeZone": zone} | _SETTINGS)
+                self._set(cursor, {"TimeZone": zone, "jit": "off"} | _SETTINGS)
         except BaseException:
             connection.close()
             raise
@@ -141,17 +141,28 @@ class Postgres:
         return statement
 
     def pages(self, namespace: str, table: str) -> Statement:
-        """Select the pages of tables and materialized views on disk; views and partitioned tables have none."""
+        """Select the pages of tables and materialized views on disk; views and partitioned tables have none.
+
+        Those of a heap can be read by their numbers since PostgreSQL 14, with permission to read the whole table.
+        """
         statement = Statement(self.placeholder)
         relation = statement.bind(self.relation(namespace, table))
         statement.text = f"""
-            SELECT pg_relation_size(oid) / current_setting('block_size')::int FROM pg_catalog.pg_class
-            WHERE oid = CAST({relation} AS regclass) AND relkind IN ('r', 'm')"""
+            SELECT pg_relation_size(c.oid) / current_setting('block_size')::int,
+                   current_setting('server_version_num')::int >= 140000 AND m.amname = 'heap' AND NOT c.relhassubclass
+                   AND has_table_privilege(c.oid, 'SELECT')
+            FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam
+            WHERE c.oid = CAST({relation} AS regclass) AND c.relkind IN ('r', 'm')"""
         return statement
 
-    def sampled(self, relation: str, share: float) -> str:
-        """Sample by TABLESAMPLE."""
-        return f"{relation} TABLESAMPLE SYSTEM ({100 * share:f}) REPEATABLE (1)"
+    def sampled(self, relation: str, pages: int, sample: int, numbered: bool) -> str:
+        """Take pages at equal distances; or draw them by TABLESAMPLE, less exact for keys that grow with the table."""
+        if not numbered:
+            return f"{relation} TABLESAMPLE SYSTEM ({100 * sample / pages:f}) REPEATABLE (1)"
+        page = f"n * CAST({pages} AS bigint) / {sample}"
+        first, end = (f"CAST(format('(%s,0)', {number}) AS tid)" for number in (page, f"{page} + 1"))
+        rows = f"SELECT * FROM {relation} WHERE ctid >= {first} AND ctid < {end} OFFSET 0"  # else it would be a join's condition
+        return f"(SELECT found.* FROM generate_series(0, {sample - 1}) AS n, LATERAL ({rows}) AS found) AS sample"
 
     def execute(self, cursor: Any, statement: Statement) -> None:
         """Bind the values as settings of the transaction, then run the text by COPY."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_gobblin.errors import ConfigurationError, Remedy, SourceDataError, SourceError
 from airflow_gobblin.model.coverage import Range
@@ -25,6 +26,7 @@ from airflow_gobblin.rows.sources.sql.dialects import (
     MisreadError,
     Session,
     Statement,
+    plain,
     quoted,
 )
 from airflow_gobblin.rows.sources.sql.positions import Axis, IntegerAxis, Value, axis_of, number_of
@@ -44,13 +46,13 @@ EVERY_INTEGER = Range(*map(LongWatermark, LONGS))
 class Extent:
     """The number of rows in a range, with its least and greatest delta value if it has any.
 
-    :param share: the share of the table's pages by which the rows were estimated; 1 if they were counted.
+    :param keys: the keys of some of its pages, in order, if the rows were estimated by them.
     """
 
     rows: int
     least: Value | None = None
     greatest: Value | None = None
-    share: float = 1.0
+    keys: pa.Array | None = field(default=None, compare=False)
 
 
 Piece = tuple[Range, int]
@@ -167,28 +169,37 @@ class Scan:
 
         Emptiness and the least value are exact.
         """
-        share = self._share()
-        if share == 1:
+        statement = self.dialect.pages(self._namespace, self.table.table)
+        found = self.session.rows(statement) if statement.text else []
+        pages, numbered = found[0] if found else (0, False)
+        if pages < SAMPLED_FROM_PAGES:
             return self.extent(None, high)
+        key = "1" if self.delta is None or self.axis is None else self.dialect.key(self.delta, self.axis)
         statement = self.session.statement()
-        statement.text = f"SELECT count(*) FROM {self._source(statement, None, high, share)}"
-        (rows,) = self.session.row(statement)
-        if rows < SAMPLE_ROWS:  # few of its rows are to be read, or all sampled pages are empty
+        relation = self.dialect.sampled(self._relation, pages, SAMPLE_PAGES, numbered)
+        statement.text = f"SELECT {key} FROM {self._source(statement, None, high, relation)}"
+        keys = self.session.column(statement)
+        if len(keys) < SAMPLE_ROWS:  # few of its rows are to be read, or all sampled pages are empty
             return self.extent(None, high)
+        rows = round(len(keys) * pages / SAMPLE_PAGES)
         if self.delta is None or self.axis is None:
-            return Extent(round(rows / share), share=share)
-        key = self.dialect.key(self.delta, self.axis)
+            return Extent(rows)
         statement = self.session.statement()
         statement.text = f"SELECT min({key}), max({key}) FROM {self._source(statement, None, high)}"
         least, greatest = self.session.row(statement)
-        return Extent(round(rows / share), self._value(least), self._value(greatest), share)
+        known = plain(keys.combine_chunks()).drop_null()
+        return Extent(rows, self._value(least), self._value(greatest), known.take(pc.array_sort_indices(known)))
 
-    def _share(self) -> float:
-        """Return the share of the table's pages that is enough to estimate its rows."""
-        statement = self.dialect.pages(self._namespace, self.table.table)
-        found = self.session.rows(statement) if statement.text else []
-        pages = found[0][0] if found else 0
-        return SAMPLE_PAGES / pages if pages >= SAMPLED_FROM_PAGES else 1.0
+    def cuts(self, extent: Extent, count: int) -> list[tuple[Value, int]]:
+        """Return the keys that cut an estimated extent into about `count` parts of as many rows, each with the rows before it."""
+        assert extent.keys is not None
+        known = len(extent.keys)
+        keys = extent.keys.take([n * known // count for n in range(1, count)]).unique()
+        before = [pc.index(extent.keys, key).as_py() for key in keys]
+        return [
+            (self._value(key), round(n * extent.rows / known))
+            for key, n in zip(self.session.values(keys), before, strict=True)
+        ]
 
     def greatest(self) -> int | None:
         """Return the greatest key of a table with an integer delta column, quick with an index; `None` if it is empty."""
@@ -216,7 +227,7 @@ class Scan:
     def buckets(self, low: Watermark, high: Watermark, extent: Extent, count: int) -> list[Extent]:
         """Return the rows of [low, high) in about `count` buckets of equal width, in order, without empty ones.
 
-        :param extent: their extent; the buckets are estimated from the same share of the pages.
+        :param extent: their extent.
         """
         delta, axis = self.positions()
         assert extent.least is not None
@@ -226,11 +237,10 @@ class Scan:
         bucket = self.dialect.bucket(self.dialect.number(delta, axis), ends, count)
         statement.text = (
             f"SELECT count(*), min(k), max(k) FROM (SELECT {self.dialect.key(delta, axis)} AS k, {bucket} AS b "
-            f"FROM {self._source(statement, low, high, extent.share)}) AS keys GROUP BY b ORDER BY 2"
+            f"FROM {self._source(statement, low, high)}) AS keys GROUP BY b ORDER BY 2"
         )
         return [
-            Extent(round(n / extent.share), self._value(least), self._value(greatest), extent.share)
-            for n, least, greatest in self.session.rows(statement)
+            Extent(n, self._value(least), self._value(greatest)) for n, least, greatest in self.session.rows(statement)
         ]
 
     def of_width(self, low: Watermark, high: Watermark, width: float, at_most: int) -> list[Extent]:
@@ -291,8 +301,7 @@ class Scan:
         :param beside: done at the same time if it is another way, as the session's own connection is free then.
         :raises SourceError: a value doesn't fit its column; names the column and the row.
         """
-        relation = self.dialect.relation(self._namespace, self.table.table)
-        way = self.dialect.bulk(self.columns, relation) if bulk else None
+        way = self.dialect.bulk(self.columns, self._relation) if bulk else None
         batch_rows = 0 if way is None else round(BATCH_BYTES / max(1, self.row_bytes))
         try:
             if way is None or batch_rows < LEAST_BATCH_ROWS:  # such long rows are few, and some may be far longer
@@ -348,8 +357,15 @@ class Scan:
             cause = f"its delta column {delta.name!r} has the value {raw!r}: {error}"
             raise self.session.bad_data(cause, _hint(delta.name)) from None
 
-    def _source(self, statement: Statement, low: Watermark | None, high: Watermark | None, share: float = 1.0) -> str:
-        """Return the table, or a share of its pages, with the conditions for its rows and for [low, high)."""
+    @property
+    def _relation(self) -> str:
+        return self.dialect.relation(self._namespace, self.table.table)
+
+    def _source(self, statement: Statement, low: Watermark | None, high: Watermark | None, relation: str = "") -> str:
+        """Return the table with the conditions for its rows and for [low, high).
+
+        :param relation: what to select from instead of all of the table.
+        """
         conditions = []
         for predicate in self.table.where:
             column = self.declared[predicate.column]
@@ -363,9 +379,7 @@ class Scan:
             if self.table.kind is ExtractKind.SNAPSHOT_ONLY and low == EVERY_INTEGER.low:
                 within = f"({within} OR {self.dialect.key(delta, axis)} IS NULL)"  # a row that came after planning
             conditions.append(within)
-        relation = self.dialect.relation(self._namespace, self.table.table)
-        relation = relation if share == 1 else self.dialect.sampled(relation, share)
-        source = f"{relation} WHERE {' AND '.join(conditions) or '1 = 1'}"
+        source = f"{relation or self._relation} WHERE {' AND '.join(conditions) or '1 = 1'}"
         return f"(SELECT * FROM {source} LIMIT {self.first}) AS firsts WHERE 1 = 1" if self.first else source
 
     def _finished(self, batch: pa.RecordBatch, before: int) -> Iterator[pa.RecordBatch]:

@@ -88,7 +88,7 @@ class Sqlite:
         """Return nothing: pages can't be read separately."""
         return Statement(self.placeholder)
 
-    def sampled(self, relation: str, share: float) -> str:
+    def sampled(self, relation: str, pages: int, sample: int, numbered: bool) -> str:
         """Return the whole relation."""
         return relation
 

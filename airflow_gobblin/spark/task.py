@@ -21,7 +21,7 @@ from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
-from airflow_gobblin.spark.worker import freeze_heap, schedule_as_batch
+from airflow_gobblin.spark.worker import freeze_heap, schedule_as_batch, use_small_pages
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.workspace.staging import Staging
@@ -69,6 +69,7 @@ def run_task(spec: TaskSpec) -> Iterator[pa.RecordBatch]:
     """
     freeze_heap()
     schedule_as_batch()
+    use_small_pages()
     os.environ.pop(VARIABLE, None)  # in local mode executors are started by the driver's process
     connections = spec.connections.guarded()
     with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):

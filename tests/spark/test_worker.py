@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_gobblin.spark.worker import NEW_OBJECTS, freeze_heap, schedule_as_batch
+from airflow_gobblin.spark.worker import NEW_OBJECTS, freeze_heap, schedule_as_batch, use_small_pages
 
 
 @pytest.mark.usefixtures("thawed_heap")
@@ -35,3 +36,18 @@ def test_a_task_is_scheduled_as_a_batch_unless_another_policy_is_chosen(chosen: 
 
     with ThreadPoolExecutor(1) as own_thread:
         assert own_thread.submit(policy).result() == getattr(os, then)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no huge pages that nobody asked for")
+def test_a_task_s_process_has_no_huge_pages() -> None:
+    program = f"""
+from pathlib import Path
+from {use_small_pages.__module__} import use_small_pages
+def allowed():
+    return [line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("THP_enabled")]
+before = allowed()
+use_small_pages()
+print(before, allowed())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+    assert found in ("['1'] ['0']", "[] []")  # kernels before 5.0 don't report it

@@ -191,9 +191,7 @@ def run_program(python: Path, name: str, arguments: Mapping[str, object], *, sec
     module = f"tests.benchmarks.contenders.{name}"
     command = [str(python), "-m", module, *(f"--{key}={value}" for key, value in arguments.items())]
     environment = os.environ | dict(secrets)
-    environment.pop(
-        "PYTHONDONTWRITEBYTECODE", None
-    )  # else modules that the clock sees loaded may be compiled each time
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else modules may be compiled each time, while the clock runs
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     with Memory(process.pid) as memory:
         try:

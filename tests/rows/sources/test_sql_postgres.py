@@ -427,7 +427,7 @@ def test_a_big_table_is_split_by_a_sample_of_its_pages(
         f"INSERT INTO t SELECT n * n / 100, repeat('x', 90) FROM generate_series(1, {rows}) n",
         "CREATE INDEX ON t (id)",
     )
-    if not numbered:  # the pages of a table with others below it are several files'
+    if not numbered:  # pages of the same number are in several tables then
         database.run("CREATE TABLE below () INHERITS (t)")
     asked: list[str] = []
     execute = Postgres.execute

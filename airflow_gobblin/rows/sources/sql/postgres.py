@@ -72,6 +72,8 @@ _BOUNDS = {
 _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _SETTINGS = {"DateStyle": "ISO", "IntervalStyle": "iso_8601", "client_encoding": "UTF8", "extra_float_digits": "1"}
 """Formats of texts: floating point numbers with all digits."""
+_JIT = "off"
+"""The server would compile the query of a sample, which takes longer than to run it: it expects many rows of each page."""
 _SNAPSHOT = re.compile(r"[0-9A-F-]+")
 _SEEN = "txid_current_snapshot()::text"
 """The transactions that a snapshot sees: snapshots that see the same ones show the same state."""
@@ -101,7 +103,7 @@ class Postgres:
                 cursor.execute(_BEGIN)
                 if snapshot:
                     _see(cursor, snapshot)
-                self._set(cursor, {"TimeZone": zone, "jit": "off"} | _SETTINGS)
+                self._set(cursor, {"TimeZone": zone, "jit": _JIT} | _SETTINGS)
         except BaseException:
             connection.close()
             raise

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_gobblin.errors import ConfigurationError, Remedy, SourceDataError, SourceError
 from airflow_gobblin.model.coverage import Range
@@ -46,7 +45,7 @@ EVERY_INTEGER = Range(*map(LongWatermark, LONGS))
 class Extent:
     """The number of rows in a range, with its least and greatest delta value if it has any.
 
-    :param keys: the keys of some of its pages, in order, if the rows were estimated by them.
+    :param keys: the keys of some of its pages, if the rows were estimated by them.
     """
 
     rows: int
@@ -187,19 +186,15 @@ class Scan:
         statement = self.session.statement()
         statement.text = f"SELECT min({key}), max({key}) FROM {self._source(statement, None, high)}"
         least, greatest = self.session.row(statement)
-        known = plain(keys.combine_chunks()).drop_null()
-        return Extent(rows, self._value(least), self._value(greatest), known.take(pc.array_sort_indices(known)))
+        return Extent(rows, self._value(least), self._value(greatest), plain(keys.combine_chunks()).drop_null())
 
     def cuts(self, extent: Extent, count: int) -> list[tuple[Value, int]]:
         """Return the keys that cut an estimated extent into about `count` parts of as many rows, each with the rows before it."""
         assert extent.keys is not None
-        known = len(extent.keys)
-        keys = extent.keys.take([n * known // count for n in range(1, count)]).unique()
-        before = [pc.index(extent.keys, key).as_py() for key in keys]
-        return [
-            (self._value(key), round(n * extent.rows / known))
-            for key, n in zip(self.session.values(keys), before, strict=True)
-        ]
+        known = extent.keys.sort()
+        keys = known.take([n * len(known) // count for n in range(1, count)]).unique()
+        before = [round(known.index(key).as_py() * extent.rows / len(known)) for key in keys]
+        return list(zip(map(self._value, self.session.values(keys)), before, strict=True))
 
     def greatest(self) -> int | None:
         """Return the greatest key of a table with an integer delta column, quick with an index; `None` if it is empty."""

@@ -188,7 +188,7 @@ class Kafka:
             consumer.close()
 
     @staticmethod
-    def wait_until(is_so: Any, seconds: float = 60) -> None:
+    def wait_until(is_so: Any, seconds: float = 240) -> None:
         deadline = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < deadline

@@ -73,9 +73,10 @@ def stop_process(process: subprocess.Popen[bytes], *, first: signal.Signals, sec
     process.wait()
 
 
-def wait_for_line(process: subprocess.Popen[bytes], log: Path, pattern: str, *, seconds: float = 60) -> re.Match[str]:
+def wait_for_line(process: subprocess.Popen[bytes], log: Path, pattern: str, *, seconds: float = 240) -> re.Match[str]:
     """Wait until `pattern` is in the log of `process` and return the match.
 
+    :param seconds: the limit, for a machine where three other lanes of tests want the processors, too.
     :raises RuntimeError: the process ends first, or `seconds` go by; its log is in the text.
     """
     deadline = time.monotonic() + seconds
@@ -86,5 +87,5 @@ def wait_for_line(process: subprocess.Popen[bytes], log: Path, pattern: str, *, 
             return match
         if not running or time.monotonic() > deadline:
             state = f"has not printed it in {seconds:.0f} s" if running else f"ended with {process.returncode}"
-            raise RuntimeError(f"waited for {pattern!r} from {process.args!r}, which {state}:\n{text}")
+            raise RuntimeError(f"waited for {pattern!r} from a program that {state}:\n{text}\n{process.args!r}")
         time.sleep(0.05)

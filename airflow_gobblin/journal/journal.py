@@ -1,6 +1,6 @@
 """The journal: the append-only, write-once record of a dataset. It is both commit step store and state store.
 
-A dataset's records are a chain of slots, each with one decision and one outcome::
+A dataset's records are a chain of slots, each with one decision and at most one outcome::
 
     <ingestion>/<dataset>/c/<digest>           shards of steps, by content, put before the decision that names them
     <ingestion>/<dataset>/d/<slot>             decision: the slot's binding content

@@ -37,8 +37,13 @@ def built_in_modules() -> Iterator[str]:
     """Yield the modules of the built-in works, sources, sinks, converters (those of mirrors, too), steps and tables."""
     yield from _WORKS
     for folder in (*_BUILT_IN, *_STEPS):
-        for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
-            yield module.name
+        yield from _modules_in(folder)
+
+
+@cache
+def _modules_in(folder: str) -> tuple[str, ...]:
+    """List the modules of a folder, once: looking for them takes a millisecond, and each Spark task has them all imported."""
+    return tuple(found.name for found in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."))
 
 
 def import_kinds(code: Iterable[str] = ()) -> None:
@@ -87,8 +92,8 @@ def _import_code(name: str) -> None:
 def import_steps() -> None:
     """Import the built-in steps and tables, which is all that a reader of a journal needs: neither sources nor Arrow."""
     for folder in _STEPS:
-        for module in pkgutil.iter_modules(importlib.import_module(folder).__path__, f"{folder}."):
-            importlib.import_module(module.name)
+        for module in _modules_in(folder):
+            importlib.import_module(module)
 
 
 def import_named(name: str, subject: str, hint: str) -> None:

@@ -133,14 +133,14 @@ def _encoder(value: Any) -> Callable[[Any], Json]:  # one branch per shape
         return _encode_items
     if isinstance(value, frozenset):
         return lambda value: [to_json(v) for v in sorted(value)]
-    if isinstance(value, Mapping):
-        return lambda value: {str(k): to_json(v) for k, v in value.items()}
     if type(value) in _by_type:
         return _field_encoder(type(value), _envelope(type(value)))
     if isinstance(value, Watermark):
         return lambda value: {**watermark.encode(value)}
     if is_dataclass(value):
         return _field_encoder(type(value), {})
+    if isinstance(value, Mapping):  # asked last: of a class that isn't one it asks all that are
+        return lambda value: {str(k): to_json(v) for k, v in value.items()}
     kind_of(value)
     raise AssertionError("unreachable")
 

@@ -1,4 +1,7 @@
-"""Rewinds of stages and sources by people, to a version. Stages below follow by themselves, as in any restore."""
+"""Previews of rewinds of stages and sources to a version; `admin/actions.py` carries them out.
+
+Stages below follow by themselves, as in any restore.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The destinations of rows: the protocol (`base`), a module that declares each sink, and one that writes its files."""
+"""The destinations of rows: the protocol (`base`), a module that declares each sink, and modules that write their files."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from airflow_gobblin.model.plan import Plan
     from airflow_gobblin.model.table import DataFile, TableRecord
-    from airflow_gobblin.steps.base import CommitStep
     from airflow_gobblin.tables.port import Merge, PartitionField, SchemaRule
 
 FILES_PER_FOLDER = 10_000

@@ -328,7 +328,7 @@ def test_an_authors_own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.syspath_prepend(tmp_path)
     acme = importlib.import_module("acme_log")
     log = tmp_path / "app.log"
-    log.write_text("one  \ntwo\n")
+    log.write_text("one  \ntwo\nthr")
     ingestion = Ingestion(
         name="logs",
         source=acme.Log(str(log)),
@@ -339,7 +339,7 @@ def test_an_authors_own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     opened = OpenJob(ingestion, Journal.create(ingestion.journal, "logs"), Shop(log))
     assert inprocess.run(opened, Shop(log))["log"].rows == 2
-    log.write_text("one  \ntwo\nthree ")
+    log.write_text("one  \ntwo\nthree \n")
     assert inprocess.run(opened, Shop(log))["log"].slot == 2
     published = opened.journal.read_dataset("log")
     assert sorted(published.to_arrow().to_table()["line"].to_pylist()) == ["one", "three", "two"]

@@ -92,11 +92,13 @@ class PublishedDataset:
         :param connections: where to find the secrets of an object store, or of a table's catalog or database; without them the
             environment is used.
         :param conn_id: the id of the object store's connection.
+        :raises ConfigurationError: its files aren't Parquet, as those of an author's own sink may be.
         :raises NotFoundError: the table no longer has the version, or its format keeps none.
         :raises TableError: the table can't be read.
         """
         if self.table is not None:
             return _read_table(self.table, self.table_version, self.workspace, connections)
+        self._check_parquet()
         import pyarrow.dataset as ds
 
         from airflow_gobblin.model import schema
@@ -119,7 +121,7 @@ class PublishedDataset:
 
         :param spark: a `SparkSession`, classic or Connect.
         :param connections: where to find the secrets of a table's catalog, as for `to_arrow`.
-        :raises ConfigurationError: Spark can't read that table, or the session can't.
+        :raises ConfigurationError: Spark can't read that table, or the session can't; or its files aren't Parquet.
         :raises NotFoundError: as `to_arrow`.
         :raises TableError: as `to_arrow`.
         """
@@ -127,7 +129,18 @@ class PublishedDataset:
             return _table_in_spark(spark, self.table, self.table_version, self.workspace, connections)
         if self.schema is None:
             return spark.createDataFrame([], "struct<>")
+        self._check_parquet()
         return read_parquet(spark, self.schema, self.paths)
+
+    def _check_parquet(self) -> None:
+        other = next((path for path in self.paths if not path.endswith(".parquet")), None)
+        if other is not None:
+            raise ConfigurationError(
+                operation="read",
+                subject=f"dataset {self.urn!r}",
+                cause=f"only Parquet is read here, and it has the file {other!r}",
+                hint="Read the files of `paths` with a library for their format.",
+            )
 
     def _check_files(self) -> None:
         if self.table is not None:

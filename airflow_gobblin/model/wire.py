@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -360,7 +361,26 @@ def _decoder(expected: Any) -> Callable[[Any], Any]:  # one branch per shape
         return lambda value: timedelta(seconds=_decode_number((int, float), "a number of seconds", value))
     if isinstance(expected, type) and issubclass(expected, Enum):
         return expected
-    return partial(_decode_object, expected)
+    return partial(_refuse if _is_foreign(expected) else _decode_object, expected)
+
+
+def _is_foreign(expected: Any) -> bool:
+    """Return whether a type is one of Python's own that a field can't have."""
+    own = isinstance(expected, type) and expected.__module__ in sys.stdlib_module_names and expected not in _KNOWN
+    return get_origin(expected) is list or own
+
+
+_KNOWN = frozenset({str, int, float, bool, type(None), object, datetime, timedelta})
+
+
+def _refuse(expected: Any, value: Any) -> Any:
+    raise ConfigurationError(
+        operation="decode",
+        subject=f"a field of type {expected.__name__ if get_origin(expected) is None else expected}",
+        cause="records have no fields of this type",
+        hint="Use `str`, `int`, `float`, `bool`, `datetime`, `timedelta`, an enum, a record or another frozen dataclass, "
+        "`tuple[X, ...]`, `frozenset[X]`, `Mapping[str, X]`, or several of these with `|`.",
+    )
 
 
 _IN_WORDS = {str: "a text", bool: "true or false", type(None): "null"}
@@ -452,6 +472,7 @@ def _union_decoder(options: tuple[Any, ...]) -> Callable[[Any], Any]:
         return _same
     optional = type(None) in options
     rest = [o for o in options if o is not type(None)]
+    rest = [o for o in rest if not _is_foreign(o)] or rest  # an author's `date` may be kept as a `datetime`
     decoders = [_decoder(option) for option in rest]
 
     def decode(value: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
@@ -29,6 +29,7 @@ from airflow_gobblin.rows.source_plans import judge_plan, judge_snapshot
 from airflow_gobblin.rows.sources.base import (
     Consistency,
     DatasetPlan,
+    OrderedSource,
     PlanRequest,
     RangeSource,
     ReadRequest,
@@ -45,6 +46,7 @@ Rows = Counter[str]
 LIMIT = 3
 """The most rows of a unit, where a limit is tried."""
 MOST_RUNS = 100
+MOST_CUTS = 10
 FAR = 10_000
 """The number of positions, or of days, that lead beyond the data of a test."""
 
@@ -270,6 +272,18 @@ class PositionedSourceContract(SourceContract):
                 break
         assert {urn: published(opened, urn) for urn in wanted} == wanted
 
+    def test_rows_in_order_can_be_cut_between_two_positions(self, positioned: list[Reading]) -> None:
+        """The rows before a cut are all that the positions before it have, so they can be published without the others."""
+        for reading in positioned:
+            if not isinstance(reading.source, OrderedSource) or not reading.source.reads_in_order:
+                continue
+            plan = reading.plan()
+            unit = next(unit for unit in plan.units if not unit.empty)
+            with reading.snapshot(plan) as name:
+                for at, rows in reading.cuts(unit, plan, name):
+                    before = reading.read(replace(unit, expected_high=at), plan, name).rows
+                    assert rows == before, f"what comes before {at} isn't what has a position below it"
+
 
 class RangeSourceContract(PositionedSourceContract):
     """The suite of sources with positions that can be backfilled. Override the same fixtures."""
@@ -304,6 +318,13 @@ class RangeSourceContract(PositionedSourceContract):
             assert reading.resolve(start, beyond) == whole
             with pytest.raises(NoSuchRangeError):
                 reading.resolve(beyond)
+
+    def test_a_bound_of_another_kind_is_resolved_or_refused(self, positioned: list[Reading]) -> None:
+        """A person may give a time, a number, or a number for each partition, whatever the positions are."""
+        for reading in positioned:
+            for bound in (datetime(2026, 1, 1, tzinfo=UTC), 1, {0: 1}):
+                with suppress(NoSuchRangeError):
+                    assert isinstance(reading.resolve(bound), Range)
 
 
 @dataclass(frozen=True)
@@ -403,6 +424,18 @@ class Reading:
                 positions.append(getattr(reader, "position", None))
             known = [position for position in positions if position is not None]
             return Done(tuple(batches), reader.actual_high, reader.expected_rows, known)
+        finally:
+            reader.close()
+
+    def cuts(self, unit: WorkUnit, plan: DatasetPlan, snapshot: str = "") -> list[tuple[Watermark, Rows]]:
+        """Read the first batch of a unit in order, and return places to cut it, and its end; each with the rows before it."""
+        request = ReadRequest(snapshot=snapshot, in_order=True)
+        reader: Any = self.source.read(unit, plan.schema, request, self.connections)
+        try:
+            batch = next(batch for batch in reader if batch.num_rows)
+            places = [reader.cut(rows) for rows in range(1, min(batch.num_rows, MOST_CUTS))]
+            whole = [] if reader.position is None else [(batch.num_rows, reader.position)]
+            return [(at, rows_of(batch.slice(0, rows).to_pylist())) for rows, at in (*places, *whole)]
         finally:
             reader.close()
 

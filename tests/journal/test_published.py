@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_gobblin.connections import NoConnections
-from airflow_gobblin.errors import NeverPublishedError, NotFoundError
+from airflow_gobblin.errors import ConfigurationError, NeverPublishedError, NotFoundError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.journal.history import take_snapshot
 from airflow_gobblin.journal.journal import Journal
@@ -114,6 +115,16 @@ def test_as_an_arrow_dataset(tmp_path: Path) -> None:
     assert found.schema.equals(SCHEMA)
     assert Counter(found.to_table().column("row").to_pylist()) == A.all_rows()
     assert found.count_rows() == 10
+
+
+def test_files_in_another_format_are_left_to_a_library_for_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    parquet(lab, A)
+    found = lab.journal.read_dataset("a")
+    others = replace(found, files=tuple(replace(file, path=f"{file.path}.jsonl") for file in found.files))
+    for read in (others.to_arrow, partial(others.to_spark, None)):
+        with pytest.raises(ConfigurationError, match=r"only Parquet is read here.*parquet\.jsonl'.*`paths`"):
+            read()
 
 
 def test_files_from_before_a_new_column_have_nulls_in_it(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -484,6 +485,23 @@ def test_one_record_is_not_taken_for_another() -> None:
 def test_a_class_that_is_not_registered_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"Inner: the class is not registered.*@record"):
         wire.dumps(Inner("k", 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(list[int], [1]), (list, [1]), (dict, {"a": 1}), (bytes, b"a"), (Path, Path("a")), (date, date(2026, 1, 1))],
+    ids=str,
+)
+def test_a_field_of_a_type_that_records_have_not_is_refused_with_those_that_they_have(kind: Any, value: Any) -> None:
+    @dataclass(frozen=True)
+    class Odd:
+        field: Any
+
+    Odd.__annotations__["field"] = kind
+    with pytest.raises(
+        RecordError, match=r"(?s)field of type .*records have no fields of this type.*`tuple\[X, \.\.\.\]`"
+    ):
+        wire.from_json(Odd, {"field": str(value)}, "x")
 
 
 def test_a_kind_belongs_to_one_class() -> None:

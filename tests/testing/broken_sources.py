@@ -115,6 +115,18 @@ class Stopping(Ending):
             return
 
 
+class Cutting(Reader):
+    """Cuts before a row, and names the position beyond it."""
+
+    @property
+    def position(self) -> Any:
+        return self.reader.position
+
+    def cut(self, rows: int) -> Any:
+        at, position = self.reader.cut(rows)
+        return at, moved(position, 1)
+
+
 class Elsewhere(Reader):
     @property
     def actual_high(self) -> Any:
@@ -290,8 +302,29 @@ class TestASourceThatResolvesAnyRange(BrokenSource):
     @dataclass(frozen=True)
     class broken(SqlSource):
         def resolve(self, dataset: Any, request: Any, connections: Any) -> Any:
-            start = min(request.start, 29)
+            start = min(request.start, 29) if isinstance(request.start, int) else request.start
             return super().resolve(dataset, replace(request, start=start), connections)
+
+
+class TestASourceThatKnowsNumbersOnly(BrokenSource):
+    caught_by = "test_a_bound_of_another_kind_is_resolved_or_refused"
+
+    @record("test.numbers_only")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        def resolve(self, dataset: Any, request: Any, connections: Any) -> Any:
+            return super().resolve(dataset, replace(request, start=request.start + 0), connections)
+
+
+class TestASourceThatCutsWithinAPosition(BrokenSource):
+    caught_by = "test_rows_in_order_can_be_cut_between_two_positions"
+
+    @record("test.cut_within")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        def read(self, unit: Any, schema: Any, request: Any, connections: Any) -> Any:
+            reader = super().read(unit, schema, request, connections)
+            return Cutting(reader, unit) if request.in_order else reader
 
 
 class TestASourceOfNoDatasets(BrokenSource):

@@ -1,4 +1,4 @@
-"""The examples of the page on testing one's own pass their suites, in a folder of their own."""
+"""The examples of the pages on writing and testing one's own pass their suites, in a folder of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.services.environment import ROOT
 from tests.test_docs import BLOCK
 
 PAGE = (ROOT / "docs" / "testing-your-own.md").read_text()
-BLOCKS = dict(BLOCK.findall(PAGE))
+BLOCKS = dict(BLOCK.findall(PAGE + (ROOT / "docs" / "extending.md").read_text()))
 SUITES = [name.removeprefix("suite ") for name in BLOCKS if name.startswith("suite ")]
 
 

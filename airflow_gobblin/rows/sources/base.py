@@ -93,6 +93,7 @@ class DatasetPlan:
 class ReadRequest:
     """The settings for reading a unit.
 
+    :param limits: what the unit may have at most; a reader keeps to them, or is a `PlacedReader`.
     :param options: the ingestion's options; use `WorkUnit.option`, as the unit's own override them.
     :param snapshot: the name of the snapshot to read in, as `SnapshotSource.snapshot` returned it; empty for none.
     :param in_order: whether rows must come in the order of their positions, from an `OrderedReader`: those before an error are

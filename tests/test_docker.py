@@ -300,9 +300,8 @@ from airflow_gobblin.spark.connections import take_connections
 from airflow_gobblin.spark.task import TaskSpec, run_task
 
 assert importlib.util.find_spec("airflow") is None
-for batch in run_task(TaskSpec((), **json.loads(sys.argv[1]), snapshots={}, connections=take_connections())):
-    for row in batch.to_pylist():
-        print(row["token"], base64.b64encode(row["result"]).decode())
+for token, result in run_task(TaskSpec((), **json.loads(sys.argv[1]), snapshots={}, connections=take_connections())):
+    print(token, base64.b64encode(result).decode())
 """
 
 

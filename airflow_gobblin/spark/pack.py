@@ -1,8 +1,7 @@
 """The run of a pack on Spark: every unit without a result becomes part of a Spark task, and each result is kept at once.
 
-Units run through DataFrames, not RDDs. A Spark job is one task of one group of units, so that a result is written as soon as
-the driver accepts it, and a killed driver leaves all its results. Only results that Spark returned count: files of a
-speculative or dead attempt are not looked for.
+A Spark job is one task of one group of units, so that a result is written as soon as the driver accepts it, and a killed driver
+leaves all its results. Only results that Spark returned count: files of a speculative or dead attempt are not looked for.
 """
 
 from __future__ import annotations
@@ -31,17 +30,16 @@ from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.work import BegunUnit, Pack, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.failures import cause_of
+from airflow_gobblin.spark.jobs import collect
 from airflow_gobblin.spark.probe import probe_executors
 from airflow_gobblin.spark.report import GroupReport, PackReport
 from airflow_gobblin.spark.task import TaskSpec, run_task
-from airflow_gobblin.spark.worker import reading_last
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.locations import client_of, remote_location
 from airflow_gobblin.workspace.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 __all__ = ["run_pack"]
 
@@ -418,12 +416,9 @@ class _PackRun:
             return {}, self._connections.guarded().redactor.brief(cause_of(error))
 
     def _collect(self, spec: TaskSpec) -> Iterator[tuple[tuple[str, str], UnitResult]]:
-        def task(batches: Iterable[Any]) -> Iterator[Any]:
-            return reading_last(run_task(spec), batches)
-
-        for row in self._spark.range(0, 1, 1, 1).mapInArrow(task, _row_type()).collect():
-            result = wire.loads(bytes(row.result), UnitResult, "a result from a Spark task")
-            yield (row.token, result.unit), result
+        for token, record in collect(self._spark, lambda _: run_task(spec), range(1)):
+            result = wire.loads(record, UnitResult, "a result from a Spark task")
+            yield (token, result.unit), result
 
     def _keep(self, one: _MissingUnit, result: UnitResult | None, cause: str | Failure) -> UnitResult:
         """Write a unit's result, or why it has none. A result whose files the driver can't see counts as none."""
@@ -493,14 +488,6 @@ def _seconds(results: list[UnitResult]) -> float:
 def _without_result(one: _MissingUnit, cause: str) -> Failure:
     subject = f"unit {one.unit!r} of dataset {one.urn!r}"
     return Failure.of(GobblinError(operation="extract", subject=subject, cause=cause))
-
-
-@cache
-def _row_type() -> StructType:
-    """Return the columns of a Spark task's results: as a text they would be parsed for each job."""
-    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
-
-    return StructType([StructField("token", StringType()), StructField("result", BinaryType())])
 
 
 def _groups(units: list[_MissingUnit], cores: int, worth: int) -> list[_Group]:

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_gobblin.errors import EnvironmentMismatchError
 from airflow_gobblin.spark.failures import cause_of
+from airflow_gobblin.spark.jobs import TaskRow, collect
 from airflow_gobblin.spark.worker import reading_last
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["probe_by_arrow", "probe_executors"]
+__all__ = ["probe_executors", "probe_tasks"]
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,7 @@ _ROWS = 1000
 def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | None) -> int:
     """Try to import `modules` in the executors' Pythons, and to see `folder` there, by one small Spark job.
 
-    It uses Arrow, as the units do, which loads the parts of Spark and Python that they need. If that fails, perhaps for lack
-    of pyarrow, a plain Python function finds the reason. In local mode, where this Python is the executors', there is no job.
+    That also starts them, and loads what the units need. In local mode, where this Python is the executors', there is no job.
 
     :return: the number of Spark tasks that the cluster runs at once.
     :raises EnvironmentMismatchError: with host, Python and the missing parts.
@@ -45,11 +45,7 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | N
         _raise_for(json.loads(_found(wanted, folder)))
         return int(spark.sparkContext.defaultParallelism)
     try:
-        try:
-            answers = probe_by_arrow(spark, wanted, folder)
-        except Exception as error:
-            log.warning("the probe by Arrow failed: %s", cause_of(error))
-            answers = _plainly(spark, wanted, folder)
+        answers = probe_tasks(spark, wanted, folder)
     except Exception as error:  # Spark has many errors for a Python that doesn't start
         raise EnvironmentMismatchError(
             operation="run", subject="Python on the executors", cause=cause_of(error), hint=_HINT
@@ -57,6 +53,27 @@ def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | N
     for found in sorted(set(answers)):
         _raise_for(json.loads(found))
     return len(answers)
+
+
+def probe_tasks(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
+    """Return the findings of as many Spark tasks as the cluster runs at once, as JSON. `probe_executors` draws the conclusions.
+
+    Behind Spark Connect the tasks use Arrow, as the units do. If that fails, perhaps for lack of pyarrow, a plain Python function
+    finds the reason.
+    """
+    from pyspark.sql import is_remote
+
+    def look(_: int) -> Iterator[TaskRow]:
+        yield "", _found(modules, folder).encode()
+
+    if not is_remote():
+        tasks = collect(spark, look, range(spark.sparkContext.defaultParallelism))
+        return [found.decode() for _, found in tasks]
+    try:
+        return _by_arrow(spark, modules, folder)
+    except Exception as error:
+        log.warning("the probe by Arrow failed: %s", cause_of(error))
+        return _plainly(spark, modules, folder)
 
 
 def _is_here(spark: SparkSession) -> bool:
@@ -76,8 +93,8 @@ def _environment(python: str) -> tuple[str, str]:
     return os.path.realpath(os.path.dirname(found)), os.path.realpath(found)
 
 
-def probe_by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
-    """Return each Spark task's findings, as JSON. See `probe_executors`, which draws the conclusions."""
+def _by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
+    """Return each Spark task's findings."""
 
     def look(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa

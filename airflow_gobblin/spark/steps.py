@@ -5,10 +5,10 @@ of steps that need Spark itself are carried out by the driver.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.commit.remote import FILES_PER_PIECE, ResultsToPublish, StepAnswer, StepAnswers, StepFolder
 from airflow_gobblin.connections import GuardedConnections
@@ -20,7 +20,8 @@ from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
-from airflow_gobblin.spark.worker import forget_zips, freeze_heap
+from airflow_gobblin.spark.jobs import TaskRow, collect
+from airflow_gobblin.spark.worker import freeze_heap
 from airflow_gobblin.steps.base import StepContext
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, sync
 from airflow_gobblin.storage.files import open_files
@@ -73,23 +74,17 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: Sequence[tuple[Site
     staging = Staging(files, order.staging)
     staging.check_shared()
 
-    def task(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
+    def task(number: int) -> Iterator[TaskRow]:
         freeze_heap()
         os.environ.pop(VARIABLE, None)
         connections = order.connections.guarded()
         with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    answer = wire.dumps(StepAnswers((_work_on(order, int(number), connections),)))
-                    yield pa.RecordBatch.from_pydict({"answer": pa.array([answer], pa.binary())})
-        forget_zips()
+            yield "", wire.dumps(StepAnswers((_work_on(order, number, connections),)))
 
     def on_tasks(first: int, count: int) -> list[StepAnswer]:
-        rows = spark.range(first, first + count, 1, count).mapInArrow(task, "answer binary").collect()
-        found = [wire.loads(bytes(row.answer), StepAnswers, "an answer of a Spark task") for row in rows]
-        return sorted((answer for some in found for answer in some.answers), key=lambda answer: answer.piece)
+        rows = collect(spark, task, range(first, first + count))
+        found = [wire.loads(answer, StepAnswers, "an answer of a Spark task") for _, answer in rows]
+        return [answer for some in found for answer in some.answers]
 
     def on_driver(first: int, count: int) -> list[StepAnswer]:
         connections = order.connections.guarded()

@@ -11,8 +11,6 @@ from functools import partial
 from itertools import islice
 from threading import Lock
 
-import pyarrow as pa
-
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.job import Attempt, LightWork, SplitWork, UnitPart, Work
 from airflow_gobblin.model import wire
@@ -21,14 +19,13 @@ from airflow_gobblin.model.registry import import_kinds
 from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
+from airflow_gobblin.spark.jobs import TaskRow
 from airflow_gobblin.spark.worker import freeze_heap, schedule_as_batch, use_small_pages
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.workspace.staging import Staging
 
-__all__ = ["RESULTS", "TaskSpec", "run_task"]
-
-RESULTS = pa.schema([("token", pa.string()), ("result", pa.binary())])
+__all__ = ["TaskSpec", "run_task"]
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,8 @@ class TaskSpec:
     joined: tuple[bytes, ...] = ()
 
 
-def run_task(spec: TaskSpec) -> Iterator[pa.RecordBatch]:
-    """Run the units of a spec, and yield a row for each result.
+def run_task(spec: TaskSpec) -> Iterator[TaskRow]:
+    """Run the units of a spec, and yield each result, with its plan's token.
 
     The error of a failed task appears in Spark's event log, on its pages and in the logs of executors: so it has no secret.
     """
@@ -76,7 +73,7 @@ def run_task(spec: TaskSpec) -> Iterator[pa.RecordBatch]:
         yield from _results(spec, connections)
 
 
-def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[pa.RecordBatch]:
+def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[TaskRow]:
     import_kinds(spec.code)
     staging = Staging(open_files(spec.workspace, connections), spec.staging)
     work = staging.work(spec.run)
@@ -93,7 +90,7 @@ def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[pa.Rec
         of_order = (unit for unit in staging.units(plan) if unit.id in wanted)
         found = staging.with_finished(work, token, islice(of_order, len(wanted)))
         for result in _at_once(partial(_run, spec, work, plan, attempt), found, at_once):
-            yield pa.RecordBatch.from_pydict({"token": [token], "result": [wire.dumps(result)]}, RESULTS)
+            yield token, wire.dumps(result)
 
 
 def _at_once(run: Callable[[WorkUnit], UnitResult], units: Iterator[WorkUnit], at_once: int) -> Iterator[UnitResult]:

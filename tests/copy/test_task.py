@@ -41,8 +41,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskSpec:
 
 def results(order: TaskSpec) -> list[UnitResult]:
     """The results of a task."""
-    rows = (row for batch in run_task(order) for row in batch.to_pylist())
-    return [wire.loads(row["result"], UnitResult, "a result") for row in rows]
+    return [wire.loads(result, UnitResult, "a result") for _, result in run_task(order)]
 
 
 def test_the_next_bundle_is_copied_while_one_is_made_durable(order: TaskSpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,9 +133,8 @@ class ExtractHere(ExtractOperator):
             snapshots={},
             connections=SparkConnections({c: AirflowConnections().uri(c) for c in connections_of(self.job.work)}),
         )
-        for batch in spark_task.run_task(order):
-            for row in batch.to_pylist():
-                opened.staging.put_result(row["token"], wire.loads(row["result"], UnitResult, "a result"))
+        for token, result in spark_task.run_task(order):
+            opened.staging.put_result(token, wire.loads(result, UnitResult, "a result"))
 
 
 class XCom:

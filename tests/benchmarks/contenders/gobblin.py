@@ -146,7 +146,7 @@ def on_spark(
 def _probe_as_a_cluster(spark: Any, work: Work, connections: SparkConnections) -> None:
     """Start the executors' Pythons, with all that the units load, by the probe of a cluster, which local mode does without."""
     from airflow_gobblin.model.registry import built_in_modules
-    from airflow_gobblin.spark.probe import probe_by_arrow
+    from airflow_gobblin.spark.probe import probe_tasks
 
     modules = (
         "pyarrow",
@@ -155,7 +155,7 @@ def _probe_as_a_cluster(spark: Any, work: Work, connections: SparkConnections) -
         *work.modules(connections),
         *_late_modules(),
     )
-    probe_by_arrow(spark, modules, None)
+    probe_tasks(spark, modules, None)
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,11 @@ def test_authors_import_from_the_package_itself(page: Path) -> None:
     assert re.findall(r"(?:from|import) airflow_gobblin\.(?!testing import)\S+", page.read_text()) == []
 
 
-RUN = {"administration", "authoring", "dag", "flights", "module acme_log", "photos", "read", "s3", "tables"}
-"""The blocks that the tests of this file run."""
+RUN = {
+    *("administration", "authoring", "dag", "flights", "module acme_log", "photos", "read", "s3", "tables"),
+    "suite test_acme_log",
+}
+"""The blocks that the tests of this file run, and the last one, which those beside the suites run."""
 
 
 def test_ingestions_into_tables(tmp_path: Path, postgres_database: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["TaskRow", "collect"]
 
 TaskRow = tuple[str, bytes]
-"""What tasks yield: a key, and a record or another text."""
+"""A row that a task yields: a key, and a record or another text."""
 
 
 def collect(spark: SparkSession, function: Callable[[int], Iterable[TaskRow]], numbers: range) -> list[TaskRow]:

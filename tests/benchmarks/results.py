@@ -341,7 +341,7 @@ _LINES = (
         "the same in a warm session of Spark Connect",
         "PostgreSQL to Parquet, the newest 1 %",
         "airflow_gobblin, a warm session",
-        {"Spark JDBC in one, too": "Spark JDBC.*warm"},
+        {"Spark JDBC in such a session": "Spark JDBC.*warm"},
     ),
     _Line(
         "the whole run through Airflow, from trigger to published",
@@ -452,7 +452,7 @@ def table_in(readme: str) -> str:
     return readme[start:].partition("\n\n")[0] + "\n"
 
 
-_HEAD = ("work", "ours", "the others, as a multiple of it")
+_HEAD = ("work", "ours", "the others' time as a multiple of ours (below 1: faster than ours)")
 
 
 def _times(ratio: float) -> str:

@@ -143,7 +143,7 @@ def run_pack(
     :param staging: the ingestion's staging folder below it.
     :param index: the pack's number in its run.
     :param code: the author's modules, which the Spark application was given.
-    :param attempt: the id of this run of a driver, by default a new one; its operations on Spark are tagged with it.
+    :param attempt: the id of this run of a driver, by default a new one; behind Spark Connect its operations are tagged with it.
     :raises StoreError: the pack is not in staging.
     :raises EnvironmentMismatchError: the executors lack something.
     """

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Context, Decimal
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
 import pytest
 
 from airflow_gobblin.errors import SourceError
+from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sources.base import ReadRequest
 from airflow_gobblin.rows.sources.sql import Predicate, duck, postgres, reader
@@ -236,45 +239,221 @@ def test_a_table_is_read_page_by_page_and_a_view_as_the_server_plans_it(
     assert found == [(setting,)]
 
 
-def _counted_by(text: str) -> Callable[[Scan, Any, Any], int]:
-    """A count of rows by another query."""
+_UNCOUNTED = """DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET track_counts = off', current_database()); END $$"""
 
-    def count(self: Scan, low: Any, high: Any) -> int:
-        statement = self.session.statement()
-        statement.text = text
-        return int(self.session.row(statement)[0])
 
-    return count
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The results of the queries that count a range's rows."""
+    found: list[int] = []
+    count = Scan.count
+
+    def listed(self: Scan, low: Watermark | None, high: Watermark | None) -> int:
+        found.append(count(self, low, high))
+        return found[-1]
+
+    monkeypatch.setattr(Scan, "count", listed)
+    return found
+
+
+def _of_1000(database: PostgresDatabase) -> None:
+    database.run(
+        "CREATE TABLE t (id int, parity text)",
+        "CREATE INDEX ON t (id)",
+        "INSERT INTO t SELECT n, CASE n % 2 WHEN 0 THEN 'even' ELSE 'odd' END FROM generate_series(1, 1000) n",
+    )
+
+
+def test_rows_that_the_server_counted_are_not_counted_again(
+    database: PostgresDatabase, taken: list[str], counts: list[int]
+) -> None:
+    """Of a whole table, and of a range, which is read through a bitmap of its index."""
+    _of_1000(database)
+    (whole,) = runs(database, "t", SNAPSHOT).run()
+    assert (whole.table.num_rows, whole.expected_rows) == (1000, 1000)
+    loads = runs(database, "t", delta="id")
+    loads.run()
+    database.run(
+        "INSERT INTO t SELECT n, 'more' FROM generate_series(1001, 1010) n",
+        "DELETE FROM t WHERE id = 1005",
+        "ANALYZE t",
+    )
+    (more,) = loads.run()
+    assert (more.table.num_rows, more.expected_rows) == (9, 9)
+    assert len(taken) == 3
+    assert counts == []
+
+
+@pytest.mark.parametrize(
+    ("relation", "statements", "options", "rows"),
+    [
+        ("t", (), {"where": (Predicate("parity", "=", "even"),)}, 500),
+        ("v", ("CREATE VIEW v AS SELECT * FROM t",), {}, 1000),
+        ("t", (_UNCOUNTED,), {}, 1000),
+        ("t", ("ALTER TABLE t ENABLE ROW LEVEL SECURITY",), {}, 1000),
+        ("t", ("CREATE TABLE below () INHERITS (t)", "INSERT INTO below VALUES (1, 'odd')"), {}, 1001),
+        (
+            "p",
+            (
+                "CREATE TABLE p (id int) PARTITION BY RANGE (id)",
+                "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (1) TO (2000)",
+                "INSERT INTO p SELECT id FROM t",
+            ),
+            {},
+            1000,
+        ),
+    ],
+    ids=["a condition", "a view", "no counts", "row security", "a table below it", "partitions"],
+)
+def test_rows_that_it_did_not_count_are_counted_by_a_query(
+    database: PostgresDatabase,
+    taken: list[str],
+    counts: list[int],
+    relation: str,
+    statements: Sequence[str],
+    options: Any,
+    rows: int,
+) -> None:
+    _of_1000(database)
+    database.run(*statements)
+    (unit,) = runs(database, relation, SNAPSHOT, **options).run()
+    assert (unit.table.num_rows, unit.expected_rows) == (rows, rows)
+    assert counts == [rows]
+    assert taken
+
+
+def test_a_user_who_may_not_see_the_counters_has_a_query(
+    database: PostgresDatabase, taken: list[str], counts: list[int]
+) -> None:
+    _of_1000(database)
+    role = f"reader_{uuid4().hex}"
+    database.run(
+        f"CREATE ROLE {role} LOGIN PASSWORD 'r'",
+        f"GRANT SELECT ON t TO {role}",
+        "REVOKE EXECUTE ON FUNCTION pg_stat_get_xact_numscans(oid) FROM public",
+    )
+    at = urlsplit(database.url)
+    as_reader = PostgresDatabase(at._replace(netloc=f"{role}:r@{at.hostname}:{at.port}").geturl())
+    try:
+        (unit,) = runs(as_reader, "t", SNAPSHOT).run()
+    finally:
+        database.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    assert (unit.table.num_rows, unit.expected_rows) == (1000, 1000)
+    assert counts == [1000]
+
+
+def test_an_empty_range_is_counted_by_a_query(database: PostgresDatabase, taken: list[str], counts: list[int]) -> None:
+    database.run("CREATE TABLE t (id int)")
+    (unit,) = runs(database, "t", SNAPSHOT).run()
+    assert (unit.table.num_rows, unit.expected_rows) == (0, 0)
+    assert counts == [0]
+
+
+def _altered(alter: Callable[[pa.RecordBatch], list[pa.RecordBatch]]) -> type[DuckResult]:
+    """Results whose batches get lost or come twice."""
+
+    class Altered(DuckResult):
+        def __iter__(self) -> Iterator[pa.RecordBatch]:
+            for batch in super().__iter__():
+                yield from alter(batch)
+
+    return Altered
+
+
+@pytest.mark.parametrize("relation", ["t", "v"])
+@pytest.mark.parametrize(
+    ("alter", "rows"),
+    [
+        (lambda batch: [], 0),
+        (lambda batch: [batch.slice(1)], 999),
+        (lambda batch: [batch, batch.slice(0, 1)], 1001),
+    ],
+    ids=["all lost", "one lost", "one twice"],
+)
+def test_rows_that_get_lost_or_come_twice_are_missed(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, taken: list[str], relation: str, alter: Any, rows: int
+) -> None:
+    _of_1000(database)
+    database.run("CREATE VIEW v AS SELECT * FROM t")
+    monkeypatch.setattr(postgres, "DuckResult", _altered(alter))
+    (unit,) = runs(database, relation, SNAPSHOT).run()
+    assert (unit.table.num_rows, unit.expected_rows) == (rows, 1000)
+
+
+def _lost(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    return [batch.slice(1)]
+
+
+def _twice(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    return [batch, batch]
+
+
+@pytest.mark.parametrize(
+    ("statements", "options", "alter", "rows", "expected"),
+    [
+        ((), {"where": (Predicate("parity", "=", "even"),)}, _twice, 1000, 500),
+        (("CREATE TABLE below () INHERITS (t)", "INSERT INTO below VALUES (1, 'odd')"), {}, _lost, 1000, 1001),
+    ],
+    ids=["a condition", "a table below it"],
+)
+def test_rows_that_are_as_many_as_were_visited_by_chance_are_missed(
+    database: PostgresDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    taken: list[str],
+    statements: Sequence[str],
+    options: Any,
+    alter: Any,
+    rows: int,
+    expected: int,
+) -> None:
+    _of_1000(database)
+    database.run(*statements)
+    monkeypatch.setattr(postgres, "DuckResult", _altered(alter))
+    (unit,) = runs(database, "t", SNAPSHOT, **options).run()
+    assert (unit.table.num_rows, unit.expected_rows) == (rows, expected)
+
+
+def test_a_table_that_is_scanned_twice_is_counted_by_a_query(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, taken: list[str]
+) -> None:
+    class Twice(DuckResult):
+        def __init__(self, uri: str, first: Any, query: str, *rest: Any) -> None:
+            super().__init__(uri, first, f"{query} UNION ALL {query}", *rest)
+
+    _of_1000(database)
+    monkeypatch.setattr(postgres, "DuckResult", Twice)
+    (unit,) = runs(database, "t", SNAPSHOT).run()
+    assert (unit.table.num_rows, unit.expected_rows) == (2000, 1000)
+
+
+def test_rows_of_another_snapshot_are_missed(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, taken: list[str]
+) -> None:
+    class OfNow(DuckResult):
+        def __init__(self, uri: str, first: Sequence[str], *rest: Any) -> None:
+            database.run("DELETE FROM t WHERE id <= 50")
+            super().__init__(uri, [one for one in first if "SNAPSHOT" not in one], *rest)
+
+    _of_1000(database)
+    monkeypatch.setattr(postgres, "DuckResult", OfNow)
+    (unit,) = runs(database, "t", SNAPSHOT).run()
+    assert (unit.table.num_rows, unit.expected_rows) == (950, 1000)
 
 
 def test_the_count_fails_as_the_rows_would(
     database: PostgresDatabase, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database.run("CREATE TABLE t AS SELECT n AS id FROM generate_series(1, 1000) n")
-    monkeypatch.setattr(Scan, "count", _counted_by("SELECT 1 / 0"))
+    def count(self: Scan, low: Watermark | None, high: Watermark | None) -> int:
+        statement = self.session.statement()
+        statement.text = "SELECT 1 / 0"
+        return int(self.session.row(statement)[0])
+
+    _of_1000(database)
+    database.run("CREATE VIEW v AS SELECT * FROM t")
+    monkeypatch.setattr(Scan, "count", count)
     with pytest.raises(SourceError, match="division by zero"):
-        runs(database, "t", SNAPSHOT).run()
+        runs(database, "v", SNAPSHOT).run()
     assert taken
-
-
-def test_a_slow_count_keeps_nobody_who_stops(
-    database: PostgresDatabase, taken: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    database.run("CREATE UNLOGGED TABLE t AS SELECT n AS id FROM generate_series(1, 1000000) n")
-    monkeypatch.setattr(Scan, "count", _counted_by("SELECT count(pg_sleep(60))"))
-    loads = runs(database, "t", SNAPSHOT)
-    plan = loads.plan()
-    started = time.monotonic()
-    for close_batches_first in (True, False):
-        unit = loads.source.read(plan.units[0], plan.schema, ReadRequest(), database)
-        batches = iter(unit)
-        next(batches)
-        if close_batches_first:
-            batches.close()  # type: ignore[attr-defined]
-        unit.close()
-    assert time.monotonic() - started < 10
-    assert taken
-    database.run("DROP TABLE t")
 
 
 def test_an_error_in_the_middle_is_one(database: PostgresDatabase, taken: list[str]) -> None:

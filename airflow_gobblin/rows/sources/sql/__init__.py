@@ -49,7 +49,7 @@ class SqlSource:
     """Tables behind one connection.
 
     :param conn_id: an Airflow connection whose URI begins with `postgresql://`, `postgres://` or `sqlite://`.
-    :param reconcile: whether each unit also counts its rows in the database, in the transaction that read them.
+    :param reconcile: whether the rows that each unit reads are compared with the count of the database, in the same snapshot.
     """
 
     conn_id: str

@@ -7,8 +7,6 @@ text: a `Statement` keeps them beside it, and identifiers come from the catalog,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import TracebackType
@@ -225,6 +223,12 @@ class Bulk(Protocol):
         :raises MisreadError: after the last one: a value was read as another one, and the result is void.
         """
 
+    @property
+    def visited(self) -> int:
+        """The database's own count of the rows that it looked at for the result, once there is no further batch: of one scan of
+        the table, in the session's snapshot. 0 if it doesn't know.
+        """
+
     def close(self) -> None:
         """End it without waiting for data in transfer; safe to repeat."""
 
@@ -273,7 +277,8 @@ class Session:
         self._redactor = Redactor([uri])
         self._cursor: Any = None
         self._bulk: Bulk | None = None
-        self._beside: Future[object] | None = None
+        self.visited = 0
+        """The rows that the database visited for a result in bulk, as of `Bulk.visited`."""
         check_uri(uri, conn_id)
         try:
             self._connection = dialect.connect(uri, zone, snapshot)
@@ -355,26 +360,15 @@ class Session:
         except Exception as error:
             raise self.error(error) from None
 
-    def bulk(
-        self, way: BulkWay, statement: Statement, batch_rows: int, beside: Callable[[], object]
-    ) -> Iterator[pa.RecordBatch]:
+    def bulk(self, way: BulkWay, statement: Statement, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a result that is large enough to be worth some setup, one at a time.
 
-        :param beside: done at the same time over the session's own connection, which is free; its errors are raised at the end.
         :raises MisreadError: they are void, as one has a value that was misread.
         """
         try:
             self._bulk = way.open(self, self._uri, statement, batch_rows)
-            with ThreadPoolExecutor(1, "session") as pool:
-                self._beside = pool.submit(beside)
-                try:
-                    yield from self._bulk
-                except MisreadError:
-                    raise  # the transaction is needed for naming the value, so it can't be cancelled
-                except BaseException:
-                    self._stop_beside()
-                    raise
-            self._beside.result()
+            yield from self._bulk
+            self.visited = self._bulk.visited
             self._bulk.close()
         except (GeneratorExit, GobblinError, MisreadError):
             raise
@@ -391,19 +385,12 @@ class Session:
 
     def close(self) -> None:
         """End the transaction and close the connection, without waiting for data in transfer; safe to repeat."""
-        self._stop_beside()
         if self._bulk is not None:
             self._bulk.close()
         connection, self._connection = self._connection, None
         if connection is not None:
             self._close_cursor()
             connection.close()
-
-    def _stop_beside(self) -> None:
-        while self._beside is not None and not self._beside.done():  # it may not have begun its query yet
-            with suppress(Exception):  # of a server that is gone, whose query ends by that
-                self._connection.adbc_cancel()
-            wait([self._beside], timeout=0.1)
 
     def _table(self, statement: Statement) -> pa.Table:
         try:

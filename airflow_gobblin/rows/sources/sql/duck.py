@@ -43,18 +43,28 @@ class DuckResult:
 
     :param first: statements that set up the transaction, before its first query.
     :param nan: a query for its rows with a numeric NaN.
+    :param counters: a query for the number of scans in the transaction so far, and of the rows that they visited.
     :param batch_rows: the number of rows in a batch.
     :param cancel: called with the server process that runs the query, to stop it.
     """
 
     def __init__(
-        self, uri: str, first: Sequence[str], query: str, nan: str, batch_rows: int, cancel: Callable[[int], None]
+        self,
+        uri: str,
+        first: Sequence[str],
+        query: str,
+        nan: str,
+        counters: str,
+        batch_rows: int,
+        cancel: Callable[[int], None],
     ) -> None:
         self._rows = query
         self._nan = nan
         self._batch_rows = batch_rows
         self._cancel = cancel
         self._done = False
+        self._counters = counters
+        self.visited = 0
         self._name = f"source_{next(_NUMBERS)}"
         self._connection: Any = _duckdb(os.getpid()).cursor()
         try:
@@ -63,7 +73,7 @@ class DuckResult:
             self._run("BEGIN")
             for statement in first:
                 self._run(f"CALL postgres_execute('{self._name}', {_literal(statement)})")
-            self._pid = self._query("SELECT pg_backend_pid()").fetchall()[0][0]
+            ((self._pid,),) = self._query("SELECT pg_backend_pid()").fetchall()
         except BaseException:
             self._done = True
             _duckdb.cache_clear()  # after some errors it takes no more queries
@@ -71,10 +81,12 @@ class DuckResult:
             raise
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        doubtful = False
+        doubtful, scans, visited = False, *self._counted()
         for batch in self._query(self._rows).to_arrow_reader(self._batch_rows):
             doubtful = doubtful or any(_has_zero(column) for column in batch.columns)
             yield batch
+        scans_after, visited_after = self._counted()
+        self.visited = visited_after - visited if scans_after - scans == 1 else 0
         self._done = True
         if doubtful and self._query(self._nan).fetchall():
             raise MisreadError("a numeric is NaN")
@@ -97,6 +109,10 @@ class DuckResult:
 
     def _query(self, text: str) -> Any:
         return self._run(f"SELECT * FROM postgres_query('{self._name}', {_literal(text)})")
+
+    def _counted(self) -> tuple[int, int]:
+        ((scans, visited),) = self._query(self._counters).fetchall()
+        return scans, visited
 
     def _run(self, text: str) -> Any:
         return self._connection.execute(text)

@@ -79,6 +79,21 @@ _SEEN = "txid_current_snapshot()::text"
 """The transactions that a snapshot sees: snapshots that see the same ones show the same state."""
 _IDLE_LIMITS = ("idle_in_transaction_session_timeout", "transaction_timeout")
 """Timeouts that would end an idle transaction that holds a snapshot."""
+_MAY_COUNT = " AND ".join(
+    f"has_function_privilege('pg_stat_get_xact_{of}(oid)', 'EXECUTE')"
+    for of in ("numscans", "tuples_returned", "tuples_fetched")
+)
+_COUNTERS = """
+    SELECT CAST(COALESCE(sum(pg_stat_get_xact_numscans(part.oid)), 0) AS bigint) AS scans,
+           COALESCE(max(pg_stat_get_xact_tuples_returned(c.oid) + pg_stat_get_xact_tuples_fetched(c.oid)), 0) AS visited
+    FROM pg_catalog.pg_class c,
+         LATERAL (SELECT c.oid UNION ALL SELECT indexrelid FROM pg_catalog.pg_index WHERE indrelid = c.oid) AS part (oid)
+    WHERE c.oid = CAST({table} AS regclass) AND c.relkind IN ('r', 'm') AND NOT c.relhassubclass AND NOT c.relrowsecurity
+      AND {seen_now} = {seen}"""
+"""A transaction's scans of a table, and the rows that it visited by a scan of all pages, or by the bitmap of an index. Those that
+it found along an index, or by another process, aren't among them, and without `track_counts` none is
+(https://www.postgresql.org/docs/current/monitoring-stats.html). 0 where it may see other tables' rows or another snapshot."""
+_NO_COUNTERS = "SELECT 0 AS scans, 0 AS visited"
 _YEARS = {  # the first and last value that Python, Spark and Parquet's readers agree on
     "date": (-719162, 2932896),
     "timestamp": (-62135596800_000_000, 253402300799_999_999),
@@ -349,18 +364,20 @@ class Postgres:
         names = [f"c{n}" for n in range(len(numeric))]
         query = f"SELECT * FROM ({statement.text}) AS found ({', '.join(names)})"
         is_nan = " OR ".join(f"{name} = 'NaN'" for name, it_is in zip(names, numeric, strict=True) if it_is)
-        like = self._like(session, statement, relation)
+        counters, like = self._like(session, statement, relation)
         return DuckResult(
             libpq_uri(uri),
             like,
             query,
             f"{query} WHERE {is_nan or 'false'} LIMIT 1",
+            counters,
             batch_rows,
             partial(_cancel, uri),
         )
 
-    def _like(self, session: Session, statement: Statement, relation: str) -> list[str]:
-        """Return the statements that begin a transaction like the session's, with a statement's values bound.
+    def _like(self, session: Session, statement: Statement, relation: str) -> tuple[str, list[str]]:
+        """Return the query for the counters of a transaction like the session's, and the statements that begin one, with a
+        statement's values bound.
 
         A large range of a table is read page by page, through a bitmap of its index, and not row by row along it: a tenth less of
         the server's time, and far fewer reads where keys aren't in the order of the table. By itself the server would expect few
@@ -371,14 +388,17 @@ class Postgres:
         own = session.statement()
         literals = [f"quote_literal(current_setting('{setting}'))" for setting in ("TimeZone", *_SETTINGS)]
         literals += [f"quote_literal({own.bind(value)})" for value in values.values()]
-        own.text = f"SELECT quote_literal({own.bind(relation)}), {', '.join(literals)}"
-        table, *found = session.row(own)
+        own.text = (
+            f"SELECT {_MAY_COUNT}, quote_literal({_SEEN}), quote_literal({own.bind(relation)}), {', '.join(literals)}"
+        )
+        may_count, seen, table, *found = session.row(own)
         settings = zip(("TimeZone", *_SETTINGS, *values), found, strict=True)
         calls = ", ".join(f"set_config('{setting}', {literal}, true)" for setting, literal in settings)
         by_pages = f"""
             SELECT set_config('enable_indexscan', 'off', true) FROM pg_catalog.pg_class
             WHERE oid = CAST({table} AS regclass) AND relkind IN ('r', 'p', 'm')"""
-        return [_BEGIN, f"SET TRANSACTION SNAPSHOT '{name}'", by_pages, f"SELECT {calls}"]
+        counters = _COUNTERS.format(table=table, seen_now=_SEEN, seen=seen) if may_count else _NO_COUNTERS
+        return counters, [_BEGIN, f"SET TRANSACTION SNAPSHOT '{name}'", by_pages, f"SELECT {calls}"]
 
     def diagnose(self, columns: Sequence[Column], source: str, keys: Sequence[str]) -> str:
         """Return nothing: the server's types are strict."""

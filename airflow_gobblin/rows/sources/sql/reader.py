@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Generator, Iterator, Mapping
-from functools import partial
 
 import pyarrow as pa
 
@@ -33,7 +32,7 @@ class SqlReader:
     and seconds are checked while reading in order, and a unit stopped by them doesn't know its expected rows. Rows of one
     position always stay together, so a limit is exceeded if one position alone is above it.
 
-    :param reconcile: whether to count the range's rows in the same snapshot, while they are read in bulk, else after that.
+    :param reconcile: whether to find out how many rows the range has, in the same snapshot.
     """
 
     def __init__(
@@ -55,6 +54,8 @@ class SqlReader:
         """The delta values of the last batch, in order."""
         self._high: Watermark | None = None
         self._expected: int | None = None
+        self._rows = 0
+        """The number of rows that were yielded, unless they are limited while they are read."""
         self._scan = self._open(table, schema)
 
     @property
@@ -96,13 +97,13 @@ class SqlReader:
             if self._in_order:
                 yield from self._ordered(self._scan.batches(low, high, ordered=True), high)
             elif (self._limits.bytes, self._limits.seconds) == (None, None):
-                bulk, count = self._unit.weight >= BULK_BYTES, partial(self._count, low, high)
-                yield from self._in_schema(self._scan.batches(low, high, bulk=bulk, beside=count))
+                bulk = self._unit.weight >= BULK_BYTES
+                yield from self._in_schema(self._scan.batches(low, high, bulk=bulk))
             else:
                 stopped = yield from self._limited(self._scan.batches(low, high, ordered=True))
         self._high = stopped or high
-        if stopped is None:
-            self._count(low, high)
+        if stopped is None and self._reconcile:
+            self._expected = self._count(low, high)
         self._scan.check_not_rewritten()
 
     def _open(self, table: SqlTable, schema: pa.Schema) -> Scan:
@@ -143,14 +144,19 @@ class SqlReader:
         cut = self._scan.cut(low, high, self._limits.rows) if self._limits.rows is not None and low < high else None
         return cut or high
 
-    def _count(self, low: Watermark | None, high: Watermark | None) -> None:
-        """Count the rows of the range, unless they are counted, or aren't to be."""
-        if self._reconcile and self._expected is None:
-            self._expected = self._scan.count(low, high)
+    def _count(self, low: Watermark | None, high: Watermark | None) -> int:
+        """Return the number of the range's rows.
+
+        The database counts the rows that it visits for a result in bulk: without conditions of the table's own, those of the
+        range. Unless exactly as many were read, they are counted by a query of their own.
+        """
+        visited = 0 if self._scan.table.where else self._session.visited
+        return visited if visited and visited == self._rows else self._scan.count(low, high)
 
     def _in_schema(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = self._scan.schema
         for batch in batches:
+            self._rows += batch.num_rows
             yield pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema)
 
     def _ordered(self, batches: Iterator[pa.RecordBatch], high: Watermark | None) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -288,12 +288,10 @@ class Scan:
         *,
         ordered: bool = False,
         bulk: bool = False,
-        beside: Callable[[], object] = lambda: None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of [low, high) in batches of the columns; rows ordered by delta value have that as one more column.
 
         :param bulk: whether there are enough rows to be worth another way than ADBC's driver, if there is one.
-        :param beside: done at the same time if it is another way, as the session's own connection is free then.
         :raises SourceError: a value doesn't fit its column; names the column and the row.
         """
         way = self.dialect.bulk(self.columns, self._relation) if bulk else None
@@ -302,7 +300,7 @@ class Scan:
             if way is None or batch_rows < LEAST_BATCH_ROWS:  # such long rows are few, and some may be far longer
                 yield from self._all_finished(self._streamed(low, high, ordered))
             else:
-                yield from self._all_finished(self._in_bulk(way, low, high, batch_rows, beside))
+                yield from self._all_finished(self._in_bulk(way, low, high, batch_rows))
         except MisreadError as misread:
             for _ in self._all_finished(self._streamed(low, high)):
                 pass  # until the value is named
@@ -321,16 +319,11 @@ class Scan:
         return self.session.stream(statement)
 
     def _in_bulk(
-        self,
-        way: BulkWay,
-        low: Watermark | None,
-        high: Watermark | None,
-        batch_rows: int,
-        beside: Callable[[], object],
+        self, way: BulkWay, low: Watermark | None, high: Watermark | None, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
         statement = self.session.statement()
         statement.text = self.dialect.select(way.columns, "", self._source(statement, low, high), "")
-        return self.session.bulk(way, statement, batch_rows, beside)
+        return self.session.bulk(way, statement, batch_rows)
 
     def _all_finished(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows, first = 0, True

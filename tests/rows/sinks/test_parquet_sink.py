@@ -184,6 +184,28 @@ def test_what_hardly_repeats_is_written_without_a_dictionary(tmp_path: Path) -> 
     assert columns["id"].total_compressed_size < rows / 50
 
 
+@pytest.mark.parametrize(
+    ("rows", "compressed"), [(10_000, {"id", "note", "one"}), (100, {"id", "key", "note", "one", "ratio"})]
+)
+def test_what_hardly_gets_smaller_is_not_compressed(tmp_path: Path, rows: int, compressed: set[str]) -> None:
+    """In a file of many rows."""
+    drawn = np.random.default_rng(1)
+    columns = {
+        "id": pa.array(np.arange(rows)),
+        "key": pa.array(drawn.integers(0, 2**62, rows)),
+        "ratio": pa.array(drawn.random(rows)),
+        "note": pa.array([f"{n:032x}" for n in drawn.integers(0, 2**62, rows)]),
+        "one": pa.array(["one"] * rows),
+    }
+    batch = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
+    (staged,) = _written(ParquetSink(str(tmp_path)), LocalFiles(tmp_path), batch)
+    group = pq.read_metadata(tmp_path / staged.path).row_group(0)
+    written = [group.column(n) for n in range(group.num_columns)]
+    assert {column.path_in_schema for column in written if column.compression == "ZSTD"} == compressed
+    assert {column.compression for column in written} <= {"ZSTD", "UNCOMPRESSED"}
+    assert pq.read_table(tmp_path / staged.path).equals(pa.Table.from_batches([batch]))
+
+
 @pytest.mark.parametrize("batch_rows", [10, 100, 5000])
 def test_files_are_of_about_the_target_size(tmp_path: Path, batch_rows: int) -> None:
     sink = ParquetSink(str(tmp_path), file_bytes=500_000)

@@ -234,9 +234,7 @@ def _hardly_compressed(rows: pa.Table, encodings: Mapping[str, str], level: int)
 
     :param level: of zstd.
     """
-    if (
-        not encodings or rows.num_rows < SAMPLE_ROWS
-    ):  # it costs nothing, and its pages' headers are half of a small file
+    if not encodings or rows.num_rows < SAMPLE_ROWS:  # of few rows the pages' headers are as large as the values
         return set()
     tried = pa.BufferOutputStream()
     pq.write_table(

@@ -225,8 +225,8 @@ class Bulk(Protocol):
 
     @property
     def visited(self) -> int:
-        """The database's own count of the rows that it looked at for the result, once there is no further batch: of one scan of
-        the table, in the session's snapshot. 0 if it doesn't know.
+        """The database's own count of the rows that it found for the result's range by an index, once there is no further batch:
+        in one scan of the table, in the session's snapshot. 0 if it doesn't know.
         """
 
     def close(self) -> None:

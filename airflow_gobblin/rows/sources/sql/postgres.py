@@ -80,19 +80,20 @@ _SEEN = "txid_current_snapshot()::text"
 _IDLE_LIMITS = ("idle_in_transaction_session_timeout", "transaction_timeout")
 """Timeouts that would end an idle transaction that holds a snapshot."""
 _MAY_COUNT = " AND ".join(
-    f"has_function_privilege('pg_stat_get_xact_{of}(oid)', 'EXECUTE')"
-    for of in ("numscans", "tuples_returned", "tuples_fetched")
+    f"has_function_privilege('pg_stat_get_xact_{of}(oid)', 'EXECUTE')" for of in ("numscans", "tuples_fetched")
 )
 _COUNTERS = """
     SELECT CAST(COALESCE(sum(pg_stat_get_xact_numscans(part.oid)), 0) AS bigint) AS scans,
-           COALESCE(max(pg_stat_get_xact_tuples_returned(c.oid) + pg_stat_get_xact_tuples_fetched(c.oid)), 0) AS visited
+           COALESCE(max(pg_stat_get_xact_tuples_fetched(c.oid)), 0) AS visited
     FROM pg_catalog.pg_class c,
          LATERAL (SELECT c.oid UNION ALL SELECT indexrelid FROM pg_catalog.pg_index WHERE indrelid = c.oid) AS part (oid)
     WHERE c.oid = CAST({table} AS regclass) AND c.relkind IN ('r', 'm') AND NOT c.relhassubclass AND NOT c.relrowsecurity
       AND {seen_now} = {seen}"""
-"""A transaction's scans of a table, and the rows that it visited by a scan of all pages, or by the bitmap of an index. Those that
-it found along an index, or by another process, aren't among them, and without `track_counts` none is
-(https://www.postgresql.org/docs/current/monitoring-stats.html). 0 where it may see other tables' rows or another snapshot."""
+"""A transaction's scans of a table and its indexes, and the rows that it visited through bitmaps. Those of other scans aren't
+among them, and without `track_counts` none is (https://www.postgresql.org/docs/current/monitoring-stats.html). 0 where it may see
+other tables' rows or another snapshot."""
+_WORK_MEM = f"GREATEST(pg_size_bytes(current_setting('work_mem')), {64 << 20}) / 1024 || 'kB'"
+"""Enough for the bitmap of a unit of 8 GB. With less, the server would remember some pages only, and visit all of their rows."""
 _NO_COUNTERS = "SELECT 0 AS scans, 0 AS visited"
 _YEARS = {  # the first and last value that Python, Spark and Parquet's readers agree on
     "date": (-719162, 2932896),
@@ -381,7 +382,7 @@ class Postgres:
 
         A large range of a table is read page by page, through a bitmap of its index, and not row by row along it: a tenth less of
         the server's time, and far fewer reads where keys aren't in the order of the table. By itself the server would expect few
-        rows, as it plans without the values. It plans the joins of a view itself.
+        rows, as it plans without the values. It plans the joins of a view itself. A bitmap has memory for the places of all rows.
         """
         name = self.snapshot(session).partition("/")[0]
         values = {_setting(n): _text(v) for n, v in enumerate(statement.values, 1)}
@@ -395,7 +396,7 @@ class Postgres:
         settings = zip(("TimeZone", *_SETTINGS, *values), found, strict=True)
         calls = ", ".join(f"set_config('{setting}', {literal}, true)" for setting, literal in settings)
         by_pages = f"""
-            SELECT set_config('enable_indexscan', 'off', true) FROM pg_catalog.pg_class
+            SELECT set_config('enable_indexscan', 'off', true), set_config('work_mem', {_WORK_MEM}, true) FROM pg_catalog.pg_class
             WHERE oid = CAST({table} AS regclass) AND relkind IN ('r', 'p', 'm')"""
         counters = _COUNTERS.format(table=table, seen_now=_SEEN, seen=seen) if may_count else _NO_COUNTERS
         return counters, [_BEGIN, f"SET TRANSACTION SNAPSHOT '{name}'", by_pages, f"SELECT {calls}"]

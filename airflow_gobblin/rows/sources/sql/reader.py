@@ -147,8 +147,8 @@ class SqlReader:
     def _count(self, low: Watermark | None, high: Watermark | None) -> int:
         """Return the number of the range's rows.
 
-        The database counts the rows that it visits for a result in bulk: without conditions of the table's own, those of the
-        range. Unless exactly as many were read, they are counted by a query of their own.
+        The database counts the rows that it finds by an index for a result in bulk: without conditions of the table's own, those
+        of the range. Unless exactly as many were read, they are counted by a query of their own.
         """
         visited = 0 if self._scan.table.where else self._session.visited
         return visited if visited and visited == self._rows else self._scan.count(low, high)

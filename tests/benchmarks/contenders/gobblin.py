@@ -109,11 +109,13 @@ def on_spark(
     clock: Laps,
     remote: str,
     before: OpenJob | None = None,
+    late: Sequence[str] = (),
 ) -> float:
     """Run the pack by the driver's own code.
 
     :param remote: the URL of a Spark Connect server; empty for local mode.
     :param before: an ingestion whose packs are extracted in the session before the clock runs.
+    :param late: the modules that units load when they first need them.
     :return: the CPU time of the data phase.
     """
     from airflow_gobblin.spark.pack import run_pack
@@ -129,7 +131,7 @@ def on_spark(
         os.environ["SPARK_SUBMIT_OPTS"] = submit_options()  # as our operator does
         start_session()
     with spark_session("benchmark", zips=zips) as spark:
-        _probe_as_a_cluster(spark, opened.job.work, connections)
+        _probe_as_a_cluster(spark, opened.job.work, connections, late)
         if before is not None:
             few = create_work_units(before, RunRequest("before"))
             done = run_pack(spark, before.job.work.workspace, before.staging.folder, few.run, 0, (), connections)
@@ -143,7 +145,7 @@ def on_spark(
     return cpu
 
 
-def _probe_as_a_cluster(spark: Any, work: Work, connections: SparkConnections) -> None:
+def _probe_as_a_cluster(spark: Any, work: Work, connections: SparkConnections, late: Sequence[str]) -> None:
     """Start the executors' Pythons, with all that the units load, by the probe of a cluster, which local mode does without."""
     from airflow_gobblin.model.registry import built_in_modules
     from airflow_gobblin.spark.probe import probe_tasks
@@ -153,7 +155,7 @@ def _probe_as_a_cluster(spark: Any, work: Work, connections: SparkConnections) -
         "airflow_gobblin.spark.task",
         *built_in_modules(),
         *work.modules(connections),
-        *_late_modules(),
+        *late,
     )
     probe_tasks(spark, modules, None)
 
@@ -184,26 +186,28 @@ def _extract(share: _Share) -> None:
         staging.put_result(plan.token, result)
 
 
-def _late_modules() -> tuple[str, ...]:
-    """The modules that planning and units load when they first need them. The peers' programs load theirs as they start."""
+def sql_modules() -> tuple[str, ...]:
+    """The modules that planning and units load when they first need them. The peers load theirs before the clock runs."""
     optional = tuple(name for name in ("duckdb",) if importlib.util.find_spec(name))
     return (
         "adbc_driver_postgresql.dbapi",
         "airflow_gobblin.rows.extraction",
-        "airflow_gobblin.rows.sources.kafka.reader",
+        "airflow_gobblin.rows.planning",
+        "airflow_gobblin.rows.source_plans",
         "airflow_gobblin.rows.sources.sql.database",
         "airflow_gobblin.rows.sources.sql.planning",
         "airflow_gobblin.rows.sources.sql.reader",
+        "airflow_gobblin.storage.stores.local",
         *optional,
     )
 
 
-def import_drivers(_: int = 0) -> None:
+def import_drivers(late: Sequence[str]) -> None:
     """Load the same before the clock runs as the probe does on executors: late modules, and the kinds of records."""
     from airflow_gobblin.model.registry import import_kinds
 
     import_kinds()
-    for module in _late_modules():
+    for module in late:
         importlib.import_module(module)
 
 
@@ -231,7 +235,7 @@ def shares(asked: Namespace, opened: OpenJob, run: RunPlan, connections: SparkCo
 def in_processes(work: Sequence[_Share], clock: Laps) -> None:
     """Run the units in two processes that are started before the clock, as Spark's Python workers are."""
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        pool.map(import_drivers, range(2), chunksize=1)
+        pool.map(import_drivers, [sql_modules()] * 2, chunksize=1)
         clock.lap("process start")
         pool.map(_extract, work, chunksize=1)
         clock.lap("data")
@@ -252,7 +256,7 @@ def main() -> None:
     job = ingestion(asked.folder, asked.table, asked.key, asked.sink)
     if asked.since != "never":
         load_from(job, asked.table, asked.since)
-    import_drivers()
+    import_drivers(sql_modules())
     import_library(asked.sink)
     clock = Laps()
     with frozen_heap():
@@ -261,7 +265,9 @@ def main() -> None:
         clock.lap("planning")
         if asked.spark == "yes":
             few = few_rows(asked.folder, asked.table, asked.key, connections)
-            on_spark(opened, run, job, connections, clock, "" if asked.remote == "none" else asked.remote, few)
+            on_spark(
+                opened, run, job, connections, clock, "" if asked.remote == "none" else asked.remote, few, sql_modules()
+            )
         else:
             in_processes(shares(asked, opened, run, connections), clock)
         (pack,) = run.packs

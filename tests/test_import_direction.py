@@ -75,7 +75,10 @@ def imported(module: Path, *, late: bool, types: bool = False) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module}, line {node.lineno}: write the whole name of what is imported"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (str(name.value) for name in node.args[:1] if isinstance(name, ast.Constant))
         in_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         typing_only = isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         if (late or not in_function) and (types or not typing_only):
@@ -96,18 +99,46 @@ def test_a_room_imports_lower_ones_only(module: Path) -> None:
     if room == "__init__":
         return  # the public face gives names of every room, each when it is asked for
     others = {name.split(".")[1] for name in imported(module, late=True, types=True) if is_below(name, PACKAGE.name)}
-    wrong = {other for other in others - {room} if FLOOR[other] >= FLOOR[room] or other == "testing"}
+    above = len(ROOMS)  # where names of the public face come from
+    wrong = {other for other in others - {room} if FLOOR.get(other, above) >= FLOOR[room] or other == "testing"}
     assert wrong == set(), "only tests import `testing`, which needs pytest"
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: str(module.relative_to(ROOT)))
 def test_module_imports_only_what_its_side_may(module: Path) -> None:
     forbidden = FORBIDDEN.get(room_of(module), ("airflow", "pyspark"))
-    now, ever = set(imported(module, late=False)), set(imported(module, late=True))
-    # Only Spark may come late: a source or reader that is asked for a DataFrame gives one.
+    now, ever = set(imported(module, late=False)), set(imported(module, late=True, types=True))
+    # Only Spark may come late, or for types: a source or reader that is asked for a DataFrame gives one.
     wrong = {name for name in now for prefix in forbidden if is_below(name, prefix)}
     wrong |= {name for name in ever for prefix in forbidden if is_below(name, prefix) and prefix != "pyspark"}
     assert wrong == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "late", "types", "names"),
+    [
+        ("import a.b", False, False, ["a.b"]),
+        ("def f():\n    from a import b", True, False, ["a.b"]),
+        ("def f():\n    from a import b", False, True, []),
+        ("if TYPE_CHECKING:\n    from a import b", True, True, ["a.b"]),
+        ("if typing.TYPE_CHECKING:\n    from a import b", True, False, []),
+        ("def f():\n    importlib.import_module('a.b')", True, False, ["a.b"]),
+        ("def f():\n    importlib.import_module(name)", True, False, []),
+    ],
+)
+def test_imports_are_found_wherever_they_are(
+    tmp_path: Path, text: str, late: bool, types: bool, names: list[str]
+) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(text)
+    assert list(imported(module, late=late, types=types)) == names
+
+
+def test_a_relative_import_is_refused(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("from .. import journal")
+    with pytest.raises(AssertionError, match="write the whole name"):
+        list(imported(module, late=True))
 
 
 def test_the_package_loads_without_airflow_and_spark() -> None:

@@ -329,7 +329,7 @@ def _of_gobblin(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                 f"task {task.get('task id')!r} has no 'dataset.urn' in its 'properties' (convert it with them)"
             )
         if state not in (None, "COMMITTED", "SUCCESSFUL"):
-            raise _no_document(f"task {task.get('task id')!r} of {urn!r} is {state}: say yourself where to go on")
+            raise _no_document(f"task {task.get('task id')!r} of {urn!r} is {state}: choose yourself where to go on")
         ends.setdefault(urn, []).append(_end_of(task, properties))
     for urn, marks in ends.items():
         if len({len(mark.get("values", ())) for mark in marks}) > 1:

@@ -139,7 +139,7 @@ def _journal_url(connection: Connection) -> str:
     url = connection.extra_dejson.get("url")
     if not isinstance(url, str) or not url:
         raise _refused(
-            connection, "it has no URL", "Fill in the field 'Journal URL': 'sqlite:////path/journal.db', say."
+            connection, "it has no URL", "Fill in the field 'Journal URL': for example 'sqlite:////path/journal.db'."
         )
     location = store_location(url)
     if isinstance(location, Path | ObjectLocation):

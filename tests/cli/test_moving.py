@@ -204,7 +204,7 @@ COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
             {"datasets": [{"urn": "a", "units": [{**UNIT, "low": None, "high": None, "files": [FILE]}]}]},
             "these can't be taken over",
         ),
-        ({"task states": [gobblin_task("a", {"value": 1}, "FAILED")]}, "is FAILED: say yourself where to go on"),
+        ({"task states": [gobblin_task("a", {"value": 1}, "FAILED")]}, "is FAILED: choose yourself where to go on"),
         ({"task states": [{"task id": "t", "properties": {}}]}, "has no 'dataset.urn'"),
         ({"task states": [gobblin_task("a", 5)]}, "no actual high watermark"),
         ({"task states": [gobblin_task("a", {"value": 2**63 + 1})]}, "no actual high watermark"),

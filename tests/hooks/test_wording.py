@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-import airflow_gobblin
 from airflow_gobblin.errors import GobblinError, Remedy, StepError
 from airflow_gobblin.hooks.wording import worded, worded_error, worded_failure
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.run.reports import DatasetReport
+from tests.test_import_direction import AIRFLOW_SIDE, FLOOR, room_of
+from tests.test_import_direction import modules as package_modules
 
 TASKS = {
     Remedy.PLAN: "create_work_units",
@@ -21,7 +21,7 @@ TASKS = {
     Remedy.CARRY_OUT: "execute_commit_steps",
     Remedy.REPEAT: "the task",
 }
-CORE = ("model", "storage", "steps", "journal", "commit", "workspace", "rows", "run", "admin", "spark", "testing")
+CORE = sorted(FLOOR.keys() - {*AIRFLOW_SIDE, "get_provider_info"})
 CLEARING = re.compile(r"\bclear (the|it|extract|create_work|write_commit|execute_commit|verify_recover)", re.IGNORECASE)
 
 
@@ -61,6 +61,7 @@ def test_a_worded_error_keeps_its_class_its_notes_and_where_it_was_raised() -> N
 
 @pytest.mark.parametrize("room", CORE)
 def test_the_core_names_no_task_to_clear(room: str) -> None:
-    folder = Path(airflow_gobblin.__file__).parent / room
-    named = [str(path) for path in folder.rglob("*.py") if CLEARING.search(path.read_text())]
+    modules = [module for module in package_modules() if room_of(module) == room]
+    assert modules
+    named = [str(module) for module in modules if CLEARING.search(module.read_text())]
     assert not named

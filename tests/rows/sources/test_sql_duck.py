@@ -240,7 +240,7 @@ def test_a_table_is_read_page_by_page_and_a_view_as_the_server_plans_it(
 
 
 def _with(setting: str) -> str:
-    """What gives later connections to the database a setting."""
+    """A statement that gives later connections to the database a setting."""
     quoted = setting.replace("'", "''")
     return f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET {quoted}', current_database()); END $$"
 

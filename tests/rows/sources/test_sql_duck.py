@@ -377,12 +377,20 @@ def _altered(alter: Callable[[pa.RecordBatch], list[pa.RecordBatch]]) -> type[Du
     return Altered
 
 
+def _lost(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    return [batch.slice(1)]
+
+
+def _twice(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    return [batch, batch]
+
+
 @pytest.mark.parametrize("relation", ["t", "v"])
 @pytest.mark.parametrize(
     ("alter", "rows"),
     [
         (lambda batch: [], 0),
-        (lambda batch: [batch.slice(1)], 999),
+        (_lost, 999),
         (lambda batch: [batch, batch.slice(0, 1)], 1001),
     ],
     ids=["all lost", "one lost", "one twice"],
@@ -395,14 +403,6 @@ def test_rows_that_get_lost_or_come_twice_are_missed(
     monkeypatch.setattr(postgres, "DuckResult", _altered(alter))
     (unit,) = runs(database, relation, delta="id").run()
     assert (unit.table.num_rows, unit.expected_rows) == (rows, 1000)
-
-
-def _lost(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    return [batch.slice(1)]
-
-
-def _twice(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    return [batch, batch]
 
 
 @pytest.mark.parametrize(

@@ -277,8 +277,6 @@ class Session:
         self._redactor = Redactor([uri])
         self._cursor: Any = None
         self._bulk: Bulk | None = None
-        self.visited = 0
-        """The rows that the database visited for a result in bulk, as of `Bulk.visited`."""
         check_uri(uri, conn_id)
         try:
             self._connection = dialect.connect(uri, zone, snapshot)
@@ -368,12 +366,16 @@ class Session:
         try:
             self._bulk = way.open(self, self._uri, statement, batch_rows)
             yield from self._bulk
-            self.visited = self._bulk.visited
             self._bulk.close()
         except (GeneratorExit, GobblinError, MisreadError):
             raise
         except Exception as error:
             raise self.error(error) from None
+
+    @property
+    def visited(self) -> int:
+        """The rows that the database visited for a result in bulk, as of `Bulk.visited`."""
+        return 0 if self._bulk is None else self._bulk.visited
 
     def error(self, cause: BaseException) -> SourceError:
         """Return an error about this session's subject, from one of the driver's."""

@@ -21,7 +21,7 @@ from airflow_gobblin.model.site import Site
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.jobs import TaskRow, collect
-from airflow_gobblin.spark.worker import freeze_heap
+from airflow_gobblin.spark.worker import freeze_heap_once
 from airflow_gobblin.steps.base import StepContext
 from airflow_gobblin.steps.execution import carry_out, carry_out_all, sync
 from airflow_gobblin.storage.files import open_files
@@ -75,7 +75,7 @@ def run_steps(spark: SparkSession, order: StepOrder, pieces: Sequence[tuple[Site
     staging.check_shared()
 
     def task(number: int) -> Iterator[TaskRow]:
-        freeze_heap()
+        freeze_heap_once()
         os.environ.pop(VARIABLE, None)
         connections = order.connections.guarded()
         with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):

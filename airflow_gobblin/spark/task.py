@@ -20,7 +20,7 @@ from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.jobs import TaskRow
-from airflow_gobblin.spark.worker import freeze_heap, schedule_as_batch, use_small_pages
+from airflow_gobblin.spark.worker import freeze_heap_once, schedule_as_batch, use_small_pages
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.workspace.staging import Staging
@@ -64,7 +64,7 @@ def run_task(spec: TaskSpec) -> Iterator[TaskRow]:
 
     The error of a failed task appears in Spark's event log, on its pages and in the logs of executors: so it has no secret.
     """
-    freeze_heap()
+    freeze_heap_once()
     schedule_as_batch()
     use_small_pages()
     os.environ.pop(VARIABLE, None)  # in local mode executors are started by the driver's process

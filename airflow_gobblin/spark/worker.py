@@ -11,10 +11,11 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from typing import TypeVar
 from zipimport import zipimporter
 
-__all__ = ["forget_zips", "freeze_heap", "reading_last", "schedule_as_batch", "use_small_pages"]
+__all__ = ["forget_zips", "freeze_heap", "freeze_heap_once", "reading_last", "schedule_as_batch", "use_small_pages"]
 
 Row = TypeVar("Row")
 
@@ -37,6 +38,12 @@ def freeze_heap() -> None:
     thresholds = gc.get_threshold()
     if thresholds[0]:  # else the collector is off
         gc.set_threshold(max(NEW_OBJECTS, thresholds[0]), *thresholds[1:])
+
+
+@cache
+def freeze_heap_once() -> None:
+    """Freeze the heap in the first of a process's tasks: the question whether it is frozen counts its objects, which takes 9 ms."""
+    freeze_heap()
 
 
 def schedule_as_batch() -> None:

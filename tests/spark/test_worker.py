@@ -8,7 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_gobblin.spark.worker import NEW_OBJECTS, freeze_heap, schedule_as_batch, use_small_pages
+from airflow_gobblin.spark.worker import (
+    NEW_OBJECTS,
+    freeze_heap,
+    freeze_heap_once,
+    schedule_as_batch,
+    use_small_pages,
+)
 
 
 @pytest.mark.usefixtures("thawed_heap")
@@ -22,6 +28,21 @@ def test_the_heap_of_a_worker_is_frozen_once() -> None:
         # Not equal: objects that other threads free are counted no more.
         assert 0 < gc.get_freeze_count() < frozen + len(later)
         assert gc.get_threshold() == (NEW_OBJECTS, *before[1:])
+    finally:
+        gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("thawed_heap")
+def test_later_tasks_of_a_worker_count_no_frozen_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = gc.get_threshold()
+    freeze_heap_once.cache_clear()
+    try:
+        freeze_heap_once()
+        assert gc.get_freeze_count() > 0
+        counted: list[int] = []
+        monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(1) or 1)
+        freeze_heap_once()
+        assert not counted
     finally:
         gc.set_threshold(*before)
 

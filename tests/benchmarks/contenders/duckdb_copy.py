@@ -1,6 +1,6 @@
 """DuckDB's PostgreSQL scanner and its Parquet writer, with as many threads as we have tasks, and the same level of zstd.
 
-As ours, the scanner is loaded before the clock runs.
+The scanner is loaded before the clock runs, as ours is (`sql_libraries`).
 """
 
 from __future__ import annotations

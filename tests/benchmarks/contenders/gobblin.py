@@ -8,7 +8,7 @@ are counted. The heap is frozen as in our tasks.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import multiprocessing
 import os
 from argparse import Namespace
@@ -188,7 +188,6 @@ def _extract(share: _Share) -> None:
 
 def sql_modules() -> tuple[str, ...]:
     """The modules that planning and units load when they first need them. The peers load theirs before the clock runs."""
-    optional = tuple(name for name in ("duckdb",) if importlib.util.find_spec(name))
     return (
         "adbc_driver_postgresql.dbapi",
         "airflow_gobblin.rows.extraction",
@@ -198,7 +197,7 @@ def sql_modules() -> tuple[str, ...]:
         "airflow_gobblin.rows.sources.sql.planning",
         "airflow_gobblin.rows.sources.sql.reader",
         "airflow_gobblin.storage.stores.local",
-        *optional,
+        "tests.benchmarks.contenders.sql_libraries",
     )
 
 

@@ -23,7 +23,7 @@ from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.steps.base import Phase, StepContext
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.commit import TableCommitStep
+from airflow_gobblin.tables.commit import TableCommitStep, commits_among
 from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.tables.port import Count, Look, OpenTable, table_of
 from airflow_gobblin.workspace.staging import Staging, staging_folder
@@ -35,8 +35,7 @@ _NAMED = 5
 
 
 def _commits(journal: Journal, decision: Decision) -> Iterator[TableCommitStep]:
-    steps = journal.steps(decision, decision.of(Phase.SETTLE))
-    return (step for step in steps if isinstance(step, TableCommitStep))
+    return commits_among(journal.steps(decision, decision.of(Phase.SETTLE)))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _ABANDONED = f"{ROOT}/abandoned"
 
 
 class Cleanup:
-    """Removes what slots that have ended leave at a target.
+    """The clean-up of what slots that have ended leave at a target.
 
     :param context: the file system under the target root, and the connections of steps.
     :param homes: checks that it is the journal's target.

@@ -125,7 +125,7 @@ AfterStep = Callable[[Decision, int, int], None]
 
 
 class Committer:
-    """Makes and carries out the decisions of an ingestion.
+    """The decisions of an ingestion, made and carried out.
 
     :param files: the file system under the target root.
     :param attempts: the number of runs that fail to finish a slot before its dataset is quarantined.

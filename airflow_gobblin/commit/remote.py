@@ -42,8 +42,8 @@ FILES_PER_PIECE = 1000
 
 
 class StepRunner(Protocol):
-    """Writes and carries out the steps of long sequences elsewhere, many at once, and all that need Spark's driver. Safe at any
-    time, since the steps are.
+    """A runner that writes and carries out the steps of long sequences elsewhere, many at once, and all that need Spark's driver.
+    Safe at any time, since the steps are.
     """
 
     @property

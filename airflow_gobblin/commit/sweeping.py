@@ -20,7 +20,7 @@ from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.table import TableTarget
 from airflow_gobblin.steps.base import Phase
 from airflow_gobblin.storage.files import open_files
-from airflow_gobblin.tables.commit import TableCommitStep
+from airflow_gobblin.tables.commit import commits_among
 from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.staging import Staging
@@ -32,7 +32,7 @@ _TOKEN = re.compile(r"([0-9a-f]{32})-")
 
 
 class Sweeper:
-    """Removes from an ingestion's staging everything that none of its runs needs any more.
+    """A sweeper that removes from an ingestion's staging everything that none of its runs needs any more.
 
     :param claims: the owners of folders below the target root: an upload to another owner's folder is left alone.
     :param work: the ingestion's, if it is known: for a mirror, only this shows which uploads may be its own.
@@ -175,8 +175,7 @@ class Sweeper:
 
     def _committed(self, slot: Slot) -> set[str]:
         """Return the data files that a slot committed."""
-        steps = self._journal.steps(slot.decision, slot.decision.of(Phase.SETTLE))
-        commits = (step for step in steps if isinstance(step, TableCommitStep))
+        commits = commits_among(self._journal.steps(slot.decision, slot.decision.of(Phase.SETTLE)))
         return {file.path for step in commits for file in step.data_files(self._staging.files)}
 
     def _places_of_late(self, token: str) -> tuple[set[str], Slot | None]:

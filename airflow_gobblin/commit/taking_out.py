@@ -13,7 +13,7 @@ from airflow_gobblin.journal.records import Decision
 from airflow_gobblin.model.table import Owner, TableRecord, TableTarget
 from airflow_gobblin.steps.base import CommitStep, Phase
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.commit import TableCommitStep
+from airflow_gobblin.tables.commit import TableCommitStep, commits_among
 from airflow_gobblin.tables.port import Look, table_of
 
 __all__ = ["DatasetTables", "is_merged"]
@@ -21,8 +21,8 @@ __all__ = ["DatasetTables", "is_merged"]
 
 def is_merged(journal: Journal, decision: Decision) -> bool:
     """Return whether the rows of a slot were merged into their table: they can't be distinguished there."""
-    steps = journal.steps(decision, decision.of(Phase.SETTLE))
-    return any(isinstance(step, TableCommitStep) and step.merge is not None for step in steps)
+    commits = commits_among(journal.steps(decision, decision.of(Phase.SETTLE)))
+    return any(step.merge is not None for step in commits)
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class CopyableDataset(Protocol):
 
 @runtime_checkable
 class DatasetFinder(Protocol):
-    """Finds the datasets of a tree: frozen, registered with `wire.record`, without secrets."""
+    """A finder of the datasets of a tree: frozen, registered with `wire.record`, without secrets."""
 
     def find(self, tree: Tree, mirror: str) -> Iterable[CopyableDataset]:
         """Return the datasets, in a stable order. Nothing is changed.

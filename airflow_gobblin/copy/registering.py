@@ -60,7 +60,7 @@ class PlacedFileSet:
 
 @runtime_checkable
 class Registration(Protocol):
-    """Makes published file sets known elsewhere: a frozen dataclass, registered with `record`, without secrets."""
+    """A way to make published file sets known elsewhere: a frozen dataclass, registered with `record`, without secrets."""
 
     @property
     def site(self) -> Site:
@@ -90,7 +90,7 @@ class ConnectedRegistration(Registration, Protocol):
 @record("hive_table")
 @dataclass(frozen=True)
 class HiveTable:
-    """Registers file sets as external tables, or as partitions of one, in the Hive metastore of Spark's driver.
+    """Register file sets as external tables, or as partitions of one, in the Hive metastore of Spark's driver.
 
     The folders of partitions are named as in Hive, `dt=2026-01-01/hour=3`. The table's folder is the file set's without them, so
     the file set may be a whole table, or one partition of it.

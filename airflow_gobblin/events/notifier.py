@@ -24,7 +24,7 @@ _NAMED = 20
 
 
 class IngestionNotifier(BaseNotifier):
-    """Posts the state of an ingestion to a webhook; for callbacks of tasks and DAGs, and for deadlines::
+    """Post the state of an ingestion to a webhook; for callbacks of tasks and DAGs, and for deadlines::
 
         GobblinIngestion(shop, default_args={"on_failure_callback": IngestionNotifier(ingestion="shop", journal="shop_journal")})
 

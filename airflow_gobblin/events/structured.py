@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.copy.entries import shown
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.watermark import Json, encode
-from airflow_gobblin.steps.deleting import DeleteObjectStep, DeleteStep
+from airflow_gobblin.steps.base import deleted_by
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -78,8 +78,9 @@ def log_file_events(publication: Publication, steps: Iterable[CommitStep]) -> No
 
 
 def _of_files(step: CommitStep) -> Iterator[dict[str, Json]]:
-    if isinstance(step, DeleteStep | DeleteObjectStep):
-        yield {"act": "delete", "path": shown(step.path), "bytes": step.identity.size}
+    if (deleted := deleted_by(step)) is not None:
+        path, identity = deleted
+        yield {"act": "delete", "path": shown(path), "bytes": identity.size}
         return
     act = "copy" if getattr(step, "replaces", None) is None else "replace"
     for file in step.files():

@@ -23,7 +23,7 @@ _NAMED = 10
 
 
 class GobblinJournalHook(BaseHook):
-    """Opens the store of a journal that a connection names.
+    """A hook that opens the store of a journal that a connection names.
 
     :param gobblin_journal_conn_id: the id of a connection of type `gobblin_journal`.
     """

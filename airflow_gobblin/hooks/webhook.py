@@ -17,7 +17,7 @@ _SECONDS = 30
 
 
 class GobblinWebhookHook(BaseHook):
-    """Posts texts to a webhook as `{"text": …}`, which Slack, Mattermost, Rocket.Chat and Google Chat accept.
+    """A hook that posts texts to a webhook as `{"text": …}`, which Slack, Mattermost, Rocket.Chat and Google Chat accept.
 
     :param gobblin_webhook_conn_id: the id of a connection of type `gobblin_webhook`, whose password is the URL.
     """

@@ -27,7 +27,7 @@ NAME = "gobblin"
 
 
 class DatasetLink(BaseOperatorLink):
-    """Links to the page of the task's dataset or, if it has several, to the list of the ingestion's datasets."""
+    """A link to the page of the task's dataset or, if it has several, to the list of the ingestion's datasets."""
 
     name = "Datasets"
 
@@ -37,7 +37,7 @@ class DatasetLink(BaseOperatorLink):
 
 
 class SparkLink(BaseOperatorLink):
-    """Links to the UI of the driver that extracts the pack, and afterwards to its application in Spark's history server.
+    """A link to the UI of the driver that extracts the pack, and afterwards to its application in Spark's history server.
 
     The server's address is set by `[gobblin] spark_history_url`. Of several applications, the newest is linked.
     """

@@ -57,7 +57,7 @@ class Progress:
 
 
 class ProgressCount:
-    """Adds up what is copied, in any thread.
+    """The count of what is copied, kept in any thread.
 
     :param units: the files and bytes of everything that is to be copied.
     """

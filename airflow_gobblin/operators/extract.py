@@ -90,7 +90,7 @@ _OF_SUBMITS = (
 
 
 class ExtractOperator(SparkSubmitOperator):
-    """Runs the work units of one pack on Spark: one submit, the units in parallel as Spark tasks.
+    """Run the work units of one pack on Spark: one submit, the units in parallel as Spark tasks.
 
     A retry runs the units that have no valid result, and nothing at all once the pack is decided. Success depends on whether
     the units have results, not on how the driver ended.

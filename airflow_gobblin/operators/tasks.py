@@ -122,7 +122,7 @@ class _TaskOperator(BaseOperator):
 
 
 class VerifyRecoverOperator(_TaskOperator):
-    """Finishes what earlier runs decided and left. A dataset that can't be finished stays as it is, and the others go on."""
+    """Finish what earlier runs decided and left. A dataset that can't be finished stays as it is, and the others go on."""
 
     def execute(self, context: Context) -> None:
         from airflow_gobblin.run.recover import verify_recover
@@ -137,7 +137,7 @@ class VerifyRecoverOperator(_TaskOperator):
 
 
 class CreateWorkUnitsOperator(_TaskOperator):
-    """Plans every dataset from its watermark, and packs the plans.
+    """Plan every dataset from its watermark, and pack the plans.
 
     Returns a reference to each pack, to map a task group over, and pushes one to the whole plan under the XCom key `run`.
 
@@ -217,7 +217,7 @@ class _PackOperator(_TaskOperator):
 
 
 class WriteCommitStepsOperator(_PackOperator):
-    """Applies the commit policy to the valid results of a pack, and decides a slot for each of its datasets.
+    """Apply the commit policy to the valid results of a pack, and decide a slot for each of its datasets.
 
     It runs once `extract` has ended, even if it failed: a failed unit fails `extract`, and the policy still decides.
     """
@@ -232,7 +232,7 @@ class WriteCommitStepsOperator(_PackOperator):
 
 
 class ExecuteCommitStepsOperator(_PackOperator):
-    """Carries out what is decided for the datasets of a pack, and announces what was published. Always safe to repeat.
+    """Carry out what is decided for the datasets of a pack, and announce what was published. Always safe to repeat.
 
     It runs even if `write_commit_steps` failed: a decided slot of one dataset is published, regardless of the others.
 
@@ -257,7 +257,7 @@ class ExecuteCommitStepsOperator(_PackOperator):
 
 
 class FinishOperator(_TaskOperator):
-    """Sweeps staging, announces what was published, and fails unless every dataset is as the policy wants it.
+    """Sweep staging, announce what was published, and fail unless every dataset is as the policy wants it.
 
     It emits the events of `ExecuteCommitStepsOperator` for slots that have had none, for example an earlier run's.
 

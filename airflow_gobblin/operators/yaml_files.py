@@ -325,7 +325,7 @@ FAILED: Any = object()
 
 
 class Builder:
-    """Builds the objects that a file, or a part of it, describes. Its problems are collected, so that all are reported.
+    """The builder of the objects that a file, or a part of it, describes. Its problems are collected, so that all are reported.
 
     :param base: where the part is; its own `code` has the modules that are imported for the author's own kinds.
     """

@@ -46,7 +46,7 @@ _TIMETABLES = [DatasetCronTimetable, StageTimetable]
 
 
 class GobblinPlugin(AirflowPlugin):
-    """Adds timetables and a page of datasets to Airflow, beside the operators."""
+    """Add timetables and a page of datasets to Airflow, beside the operators."""
 
     name = NAME
     timetables = _TIMETABLES

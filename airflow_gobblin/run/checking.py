@@ -112,7 +112,7 @@ def _reachable(files: Files) -> str:
 
 
 def check_writable(path: Path) -> bool:
-    """Return whether a folder or file exists.
+    """Check that a folder or file can be written to, or created; return whether it exists.
 
     :raises StoreError: it can neither be written to nor created.
     """

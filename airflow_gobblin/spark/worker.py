@@ -42,7 +42,7 @@ def freeze_heap() -> None:
 
 @cache
 def freeze_heap_once() -> None:
-    """Freeze the heap in the first of a process's tasks: the question whether it is frozen counts its objects, which takes 9 ms."""
+    """Freeze the heap in a process's first task. To ask in later ones whether it is frozen would count its objects, in 9 ms."""
     freeze_heap()
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.model.dead_letters import is_dead_letters
 from airflow_gobblin.model.site import Site
-from airflow_gobblin.model.table import SlotOfStep
+from airflow_gobblin.model.table import SlotOfStep, TableRecord
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import FileIdentity, Files
@@ -207,6 +207,22 @@ class PublishingStep(ManyFilesStep, Protocol):
         """Whether `files` has any."""
 
 
+class DeletingStep(Protocol):
+    """A step that deletes a file, which a mirror reports by name."""
+
+    @property
+    def deleted_file(self) -> tuple[str, FileIdentity]:
+        """The file's path, relative to the target root, and its identity when it was planned to be deleted."""
+
+
+class TableStep(Protocol):
+    """A step on a table: `verify` opens the table, which takes libraries and credentials that a web server may not have."""
+
+    @property
+    def opened_table(self) -> TableRecord:
+        """The table."""
+
+
 def site_of(step: CommitStep) -> Site:
     """Return where a step is carried out: a `SitedStep` states it."""
     site: Site = getattr(step, "site", Site.TASK)  # checking the protocol takes ten times as long, for each file
@@ -229,6 +245,18 @@ def publishes_files(step: CommitStep) -> bool:
     """Return whether a step publishes files: a `PublishingStep` states it."""
     publishes: bool | None = getattr(step, "publishes", None)  # see `site_of`
     return bool(step.files()) if publishes is None else publishes
+
+
+def deleted_by(step: CommitStep) -> tuple[str, FileIdentity] | None:
+    """Return the path and the identity of the file that a step deletes: a `DeletingStep` states it."""
+    deleted: tuple[str, FileIdentity] | None = getattr(step, "deleted_file", None)  # see `site_of`
+    return deleted
+
+
+def table_opened_by(step: CommitStep) -> TableRecord | None:
+    """Return the table that a step opens: a `TableStep` states it."""
+    table: TableRecord | None = getattr(step, "opened_table", None)  # see `site_of`
+    return table
 
 
 def weight_of(step: CommitStep) -> int:

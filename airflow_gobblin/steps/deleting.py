@@ -62,6 +62,10 @@ class DeleteStep:
         return f"deletion of file {self.path!r}"
 
     @property
+    def deleted_file(self) -> tuple[str, FileIdentity]:
+        return self.path, self.identity
+
+    @property
     def lost(self) -> str:
         return f"the file is there, and the folder {self.trash!r} that it was to be moved to is gone"
 
@@ -166,6 +170,10 @@ class DeleteObjectStep:
     @property
     def subject(self) -> str:
         return f"deletion of object {self.path!r}"
+
+    @property
+    def deleted_file(self) -> tuple[str, FileIdentity]:
+        return self.path, self.identity
 
     def verify(self, context: StepContext) -> StepStatus:
         return StepStatus.TODO if context.files.identity(self.path) == self.identity else StepStatus.DONE

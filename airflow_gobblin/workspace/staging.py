@@ -593,7 +593,7 @@ class Staging:
         self.files.remove_tree(f"{self.folder}/r/{run}")
 
     def check_shared(self) -> None:
-        """When a planned record isn't found, make sure that this host sees the target that the run was planned for.
+        """Make sure that this host sees the target that a run was planned for, after a planned record wasn't found.
 
         :raises TargetError: the target has no mark here.
         """

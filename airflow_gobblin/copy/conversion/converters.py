@@ -29,7 +29,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 @runtime_checkable
 class FileConverter(Protocol):
-    """Converts the bytes of files: frozen, registered with `wire.record`, without secrets."""
+    """A converter of files' bytes: frozen, registered with `wire.record`, without secrets."""
 
     @property
     def takes(self) -> str:
@@ -164,7 +164,7 @@ class _Decompressor:
 @record("gunzip")
 @dataclass(frozen=True)
 class Gunzip(_Decompressor):
-    """Decompresses `*.gz`, of one or several members, to content of at most `most_bytes` and, if it is above 10 MiB, at most
+    """Decompress `*.gz`, of one or several members, to content of at most `most_bytes` and, if it is above 10 MiB, at most
     `most_ratio` times the size of the source's file.
     """
 
@@ -174,7 +174,7 @@ class Gunzip(_Decompressor):
 @record("bunzip2")
 @dataclass(frozen=True)
 class Bunzip2(_Decompressor):
-    """Decompresses `*.bz2`, of one or several streams, with the limits of `Gunzip`."""
+    """Decompress `*.bz2`, of one or several streams, with the limits of `Gunzip`."""
 
     takes, codec = ".bz2", "bz2"
 
@@ -182,7 +182,7 @@ class Bunzip2(_Decompressor):
 @record("unzstd")
 @dataclass(frozen=True)
 class Unzstd(_Decompressor):
-    """Decompresses `*.zst`, of one or several frames, with the limits of `Gunzip`."""
+    """Decompress `*.zst`, of one or several frames, with the limits of `Gunzip`."""
 
     takes, codec = ".zst", "zstd"
 
@@ -190,7 +190,7 @@ class Unzstd(_Decompressor):
 @record("gzip")
 @dataclass(frozen=True)
 class Gzip:
-    """Compresses all files but `*.gz`, to `*.gz`.
+    """Compress all files but `*.gz`, to `*.gz`.
 
     :param level: from 1, fast, to 9, small.
     """
@@ -209,7 +209,7 @@ class Gzip:
 @record("bzip2")
 @dataclass(frozen=True)
 class Bzip2:
-    """Compresses all files but `*.bz2`, to `*.bz2`.
+    """Compress all files but `*.bz2`, to `*.bz2`.
 
     :param level: from 1 to 9: the size of a block in 100 kB.
     """
@@ -228,7 +228,7 @@ class Bzip2:
 @record("zstd")
 @dataclass(frozen=True)
 class Zstd:
-    """Compresses all files but `*.zst`, to `*.zst` with a checksum. Needs the extra `zstd`.
+    """Compress all files but `*.zst`, to `*.zst` with a checksum. Needs the extra `zstd`.
 
     :param level: from 1, fast, to 22, small.
     """

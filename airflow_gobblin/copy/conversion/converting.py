@@ -418,4 +418,4 @@ class _MemberOrigin:
         return entry.link
 
     def close(self) -> None:
-        """Nothing of its own is open."""
+        """Do nothing: nothing of its own is open."""

@@ -25,7 +25,7 @@ _FINGERPRINT = re.compile("[0-9A-F]{40}|[0-9A-F]{64}")
 @record("openpgp_decrypt")
 @dataclass(frozen=True)
 class Decrypt:
-    """Decrypts OpenPGP messages.
+    """Decrypt OpenPGP messages.
 
     :param keys: the connection with the private key, and with the public ones of signers if signatures are asked for.
     :param signed_by: the fingerprints of keys, one of which must have signed the message; none: signatures are not looked at.
@@ -60,7 +60,7 @@ class Decrypt:
 @record("openpgp_check_signature")
 @dataclass(frozen=True)
 class CheckSignature:
-    """Takes the content out of OpenPGP messages that are signed but not encrypted.
+    """Take the content out of OpenPGP messages that are signed but not encrypted.
 
     :param keys: the connection with the public keys of the signers.
     :param signed_by: the fingerprints of these keys, one of which must have signed the message.
@@ -95,7 +95,7 @@ class CheckSignature:
 @record("openpgp_check_detached_signature")
 @dataclass(frozen=True)
 class CheckDetachedSignature:
-    """Checks signatures that are in files of their own beside the files that they sign, and leaves both as they are.
+    """Check signatures that are in files of their own beside the files that they sign, and leave both as they are.
 
     :param keys: the connection with the public keys of the signers.
     :param signed_by: the fingerprints of these keys, one of which must have signed the file.
@@ -139,7 +139,7 @@ class CheckDetachedSignature:
 @record("openpgp_encrypt")
 @dataclass(frozen=True)
 class Encrypt:
-    """Encrypts all files but those that have its extension.
+    """Encrypt all files but those that have its extension.
 
     :param keys: the connection with the public keys of the recipients, and with the private key of the signer if it is to sign.
     :param to: the fingerprints of the recipients' keys.

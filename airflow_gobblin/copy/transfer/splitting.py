@@ -304,7 +304,7 @@ class _Parts:
         raise NotImplementedError("a part is none of a link")
 
     def close(self) -> None:
-        """Nothing of its own is open."""
+        """Do nothing: nothing of its own is open."""
 
 
 def _copy(source: int, file: int, start: int, end: int) -> None:

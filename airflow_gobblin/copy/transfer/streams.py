@@ -205,7 +205,7 @@ class TreeOrigin:
             raise changed(self.tree.root, path, described(entry), described(found))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _blocks_of(file: BinaryIO, size: int) -> Generator[bytes, None, None]:
@@ -420,7 +420,7 @@ class FilesDestination:
                 self._files.remove_tree(self._folder)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def check_no_link(entry: Entry, root: str) -> None:

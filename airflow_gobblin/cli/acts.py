@@ -1,4 +1,4 @@
-"""Keeps the acts of a plan until it is known which datasets would be planned: there may be millions, so they are in a file."""
+"""The acts of a plan, kept until it is known which datasets would be planned: there may be millions, so they are in a file."""
 
 from __future__ import annotations
 

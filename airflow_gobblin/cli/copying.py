@@ -140,7 +140,7 @@ def _place(given: str) -> str:
 
 
 class _Progress:
-    """Reports the progress on standard error, every few seconds."""
+    """A report of the progress on standard error, every few seconds."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _SECONDS

@@ -1,4 +1,4 @@
-"""Imports the file of one DAG for its ingestions: for the commands used ahead of a run, `verify` of a mirror, and `take-over`.
+"""The import of one DAG's file for its ingestions: for the commands used ahead of a run, `verify` of a mirror, and `take-over`.
 
 No other command runs a DAG's code.
 """

@@ -1,4 +1,4 @@
-"""Finds the ingestion of a command, and prints its errors."""
+"""The lookup of a command's ingestion, and the printing of its errors."""
 
 from __future__ import annotations
 

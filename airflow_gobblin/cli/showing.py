@@ -1,4 +1,4 @@
-"""Prints datasets, slots and lists in the way that Airflow prints its own."""
+"""Datasets, slots and lists, printed in the way that Airflow prints its own."""
 
 from __future__ import annotations
 

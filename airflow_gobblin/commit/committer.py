@@ -125,7 +125,7 @@ AfterStep = Callable[[Decision, int, int], None]
 
 
 class Committer:
-    """The decisions of an ingestion, made and carried out.
+    """The committer of an ingestion: it makes the decisions and carries them out.
 
     :param files: the file system under the target root.
     :param attempts: the number of runs that fail to finish a slot before its dataset is quarantined.
@@ -145,12 +145,12 @@ class Committer:
         self.journal = journal
         self.files = files
         self.homes = Homes(journal, files)
-        """Checks that this file system is the one that the journal's slots are published to."""
+        """The check that this file system is the one that the journal's slots are published to."""
         self.claims = Claims(files)
         self._attempts = attempts
         self._context = StepContext(files, connections or GuardedConnections(NoConnections()))
         self.cleanup = Cleanup(journal, self._context, self.homes, retention)
-        """Removes the files that its slots leave."""
+        """The clean-up of the files that its slots leave."""
         self.runner: StepRunner | None = None
         """If set, writes and carries out long sequences elsewhere, and steps that need Spark's driver."""
         self.after_step: AfterStep | None = None

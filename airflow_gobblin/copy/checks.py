@@ -98,7 +98,7 @@ class CopiedFileSet:
 
 @runtime_checkable
 class FileSetCheck(Protocol):
-    """A judge of file sets: frozen, registered with `wire.record`, without secrets. It runs on an Airflow worker."""
+    """A check of file sets: frozen, registered with `wire.record`, without secrets. It runs on an Airflow worker."""
 
     def judge(self, file_set: CopiedFileSet) -> str | None:
         """Return what is wrong with a file set; `None` if nothing is."""

@@ -19,7 +19,7 @@ _NEXT_RUN = "The next run plans anew, and copies it as it is then."
 
 
 class _Converting:
-    """Converts errors of one file. A context manager of its own, as there are several for each file, and generators are slow.
+    """The conversion of one file's errors. A context manager of its own: each file takes several, and generators are slow.
 
     :param error_of: returns the error to raise, given `root`, `path` and the storage's error.
     """

@@ -1,4 +1,4 @@
-"""Copies the watermark of each dataset to Airflow's asset state store, under the key `watermark`, for people to see.
+"""A copy of each dataset's watermark in Airflow's asset state store, under the key `watermark`, for people to see.
 
 It is written after a publish and never read back: that store is an upsert without compare-and-set, and loses its rows when an
 asset is deactivated. The journal has the watermark.

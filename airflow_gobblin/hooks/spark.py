@@ -212,7 +212,7 @@ def _noticing(lines: Iterable[str], notice: Callable[[str], None]) -> Iterator[s
 
 
 class ConnectHook:
-    """A hook that runs a driver beside the Airflow task, on an already running Spark, by Spark Connect: nothing is submitted.
+    """A hook that runs a driver beside the Airflow task; it works on a running Spark, by Spark Connect: nothing is submitted.
 
     It has the methods of the provider's `SparkSubmitHook` that are needed here.
 

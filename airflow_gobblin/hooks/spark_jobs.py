@@ -1,4 +1,4 @@
-"""Finds the scripts that are submitted to Spark, in a wheel install and in a checkout."""
+"""The scripts that are submitted to Spark, in a wheel install and in a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs long commit sequences on Spark for an Airflow task."""
+"""Long commit sequences, run on Spark for an Airflow task."""
 
 from __future__ import annotations
 

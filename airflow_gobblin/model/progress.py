@@ -57,7 +57,7 @@ class Progress:
 
 
 class ProgressCount:
-    """The count of what is copied, kept in any thread.
+    """The count of what is copied; any thread may add to it.
 
     :param units: the files and bytes of everything that is to be copied.
     """

@@ -1,4 +1,4 @@
-"""Spares the garbage collector work while a task makes many short-lived objects."""
+"""A frozen heap, which spares the garbage collector work while a task makes many short-lived objects."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class VerifyRecoverOperator(_TaskOperator):
 class CreateWorkUnitsOperator(_TaskOperator):
     """Plan every dataset from its watermark, and pack the plans.
 
-    Returns a reference to each pack, to map a task group over, and pushes one to the whole plan under the XCom key `run`.
+    It returns a reference to each pack, to map a task group over, and pushes one to the whole plan under the XCom key `run`.
 
     It is retried if nothing at all could be planned and a retry may heal that, or if some datasets couldn't be planned because of
     their journal or target. Otherwise, or after the last try, it goes on with the others: those that couldn't be planned keep

@@ -441,7 +441,7 @@ class _PackRun:
 
 
 class _ProgressLog:
-    """Reports how far the copies of a pack have come: in the log, and by records in staging, which the page in Airflow reads."""
+    """An account of how far the copies of a pack have come: in the log, and by records in staging, which the page reads."""
 
     def __init__(self, staging: Staging, run: str, pack: Pack, attempt: str, missing: Iterable[_MissingUnit]) -> None:
         self._staging, self._run, self._pack, self._attempt = staging, run, pack, attempt

@@ -248,13 +248,13 @@ def publishes_files(step: CommitStep) -> bool:
 
 
 def deleted_by(step: CommitStep) -> tuple[str, FileIdentity] | None:
-    """Return the path and the identity of the file that a step deletes: a `DeletingStep` states it."""
+    """Return the path and the identity of the file that a step deletes; `None` if it deletes none: a `DeletingStep` states it."""
     deleted: tuple[str, FileIdentity] | None = getattr(step, "deleted_file", None)  # see `site_of`
     return deleted
 
 
 def table_opened_by(step: CommitStep) -> TableRecord | None:
-    """Return the table that a step opens: a `TableStep` states it."""
+    """Return the table that a step opens; `None` if it opens none: a `TableStep` states it."""
     table: TableRecord | None = getattr(step, "opened_table", None)  # see `site_of`
     return table
 

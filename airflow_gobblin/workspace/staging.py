@@ -593,7 +593,7 @@ class Staging:
         self.files.remove_tree(f"{self.folder}/r/{run}")
 
     def check_shared(self) -> None:
-        """Make sure that this host sees the target that a run was planned for, after a planned record wasn't found.
+        """Make sure that this host sees the target that a run was planned for.
 
         :raises TargetError: the target has no mark here.
         """

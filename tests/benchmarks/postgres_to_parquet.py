@@ -1,8 +1,8 @@
 """PostgreSQL to Parquet, planning to commit: our two Spark tasks against a bare loop, DuckDB, dlt with connectorx, Spark's JDBC.
 
-Spark is started before, and a few rows were loaded in its session (see `contenders/gobblin`). The others' figures include
-planning and loading, and ours planning and commit. All have their files on the disk at the end: ours are when they are published,
-and those of the others are synced, which is reported as a phase of its own.
+Spark is started before, and a few rows were loaded in its session (see `contenders/gobblin`); so they were in DuckDB's, and all
+native libraries of ADBC and DuckDB are loaded before. Our figures include planning and commit. All have their files on disk at
+the end: ours are when they are published, and those of the others are synced, which is reported as a phase of its own.
 
 python -m tests.benchmarks.postgres_to_parquet --rounds 3
 """

@@ -172,7 +172,7 @@ def _linked(page: str, text: str) -> list[str]:
 
 
 class _Links(HTMLParser):
-    """Collects what a page links to."""
+    """The links of a page."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Finds the ingestions that the page shows, once a minute, and keeps their journals open."""
+"""The lookup of the ingestions that the page shows, once a minute; their journals are kept open."""
 
 from __future__ import annotations
 

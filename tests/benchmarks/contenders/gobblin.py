@@ -2,13 +2,14 @@
 
 The data phase reads and writes all units of the pack and keeps their results. Before it, Spark was started, its executors'
 Pythons were started with what they need, and a few rows of the same table were loaded elsewhere in the same session: that isn't
-counted, and the cost of a pack's start is a figure of its own (`pack_start`). Planning, with all that it loads, data and commit
-are counted. The heap is frozen as in our tasks.
+counted, and the cost of a pack's start is a figure of its own (`pack_start`). Planning, data and commit are counted; the modules
+and libraries that they need are loaded before (`sql_modules`). The heap is frozen as in our tasks.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import multiprocessing
 import os
 from argparse import Namespace
@@ -157,7 +158,8 @@ def _probe_as_a_cluster(spark: Any, work: Work, connections: SparkConnections, l
         *work.modules(connections),
         *late,
     )
-    probe_tasks(spark, modules, None)
+    for found in probe_tasks(spark, modules, None):
+        assert not json.loads(found)["problems"], found
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _extract(share: _Share) -> None:
 
 
 def sql_modules() -> tuple[str, ...]:
-    """The modules that planning and units load when they first need them. The peers load theirs before the clock runs."""
+    """The modules that planning and units load when they first need them, and one that loads libraries, as the peers do."""
     return (
         "adbc_driver_postgresql.dbapi",
         "airflow_gobblin.rows.extraction",

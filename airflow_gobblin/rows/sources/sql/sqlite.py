@@ -191,7 +191,7 @@ class Sqlite:
         return f"CAST({number} / {width} AS INTEGER)"
 
     def within(self, statement: Statement, column: Column, axis: Axis, low: Value | None, high: Value | None) -> str:
-        """Compare, for timestamps, the days, which can use an index, and the key on the days of the two ends."""
+        """Return comparisons; of a timestamp, by its day, which can use an index, and by the key on the days of the two ends."""
         name, key = quoted(column.name), self.key(column, axis)
         slack = timedelta(days=1 if axis.kind is AxisKind.INSTANT else 0)
         parts = []

@@ -10,20 +10,18 @@ from functools import cached_property
 from itertools import groupby
 
 from airflow_gobblin.admin.findings import AuditFinding, FileCheck, Findings
-from airflow_gobblin.commit.taking_out import is_merged
+from airflow_gobblin.commit.taking_out import is_merged, table_commits
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.errors import StepLostError, TableError
 from airflow_gobblin.journal.history import History, Slot
 from airflow_gobblin.journal.journal import Journal
-from airflow_gobblin.journal.records import Decision
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.table import Owner, TableTarget
 from airflow_gobblin.model.verification import FileState
-from airflow_gobblin.steps.base import Phase, StepContext
+from airflow_gobblin.steps.base import StepContext
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.commit import TableCommitStep, commits_among
 from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.tables.port import Count, Look, OpenTable, table_of
 from airflow_gobblin.workspace.staging import Staging, staging_folder
@@ -32,10 +30,6 @@ __all__ = ["audit_table", "check_units"]
 
 _NAMED = 5
 """The most items that a sentence names."""
-
-
-def _commits(journal: Journal, decision: Decision) -> Iterator[TableCommitStep]:
-    return commits_among(journal.steps(decision, decision.of(Phase.SETTLE)))
 
 
 @dataclass(frozen=True)
@@ -220,7 +214,7 @@ def _audit_files(found: Findings, known: _Known, look: Look, table: OpenTable) -
 
 def _audit_staged(found: Findings, known: _Known, pending: Slot) -> Iterator[AuditFinding]:
     context = StepContext(known.files, known.connections)
-    for step in _commits(known.journal, pending.decision):
+    for step in table_commits(known.journal, pending.decision):
         try:
             gone = [*step.gone(context)]
         except StepLostError as error:

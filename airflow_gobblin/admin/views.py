@@ -36,7 +36,7 @@ from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.model.wire import parse_json
 from airflow_gobblin.model.work import UnitState, UnitSummary
-from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile, table_opened_by
+from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus, TargetFile, opens_table
 from airflow_gobblin.storage.files.base import Files, each
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.manifests import check_no_slot_is_lost
@@ -586,7 +586,7 @@ def _last(decision: Decision) -> Iterator[StepView]:
 
 def _step_view(step: CommitStep, context: StepContext, tables: bool) -> StepView:
     kind = wire.kind_of(step)
-    if not tables and table_opened_by(step) is not None:
+    if not tables and opens_table(step):
         return StepView(kind, step.subject, "unknown", "`airflow gobblin show` looks at the table")
     try:
         return StepView(kind, step.subject, step.verify(context))

@@ -10,7 +10,7 @@ import re
 from pathlib import PurePosixPath
 
 from airflow_gobblin.commit.preconditions import can_win
-from airflow_gobblin.commit.taking_out import DatasetTables
+from airflow_gobblin.commit.taking_out import DatasetTables, table_commits
 from airflow_gobblin.connections import Connections, GuardedConnections, NoConnections
 from airflow_gobblin.errors import GobblinError, StepLostError
 from airflow_gobblin.job import UploadingWork, Work
@@ -18,9 +18,7 @@ from airflow_gobblin.journal.history import Slot
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.table import TableTarget
-from airflow_gobblin.steps.base import Phase
 from airflow_gobblin.storage.files import open_files
-from airflow_gobblin.tables.commit import commits_among
 from airflow_gobblin.tables.layout import DATA_FOLDER
 from airflow_gobblin.workspace.claims import Claims
 from airflow_gobblin.workspace.staging import Staging
@@ -175,7 +173,7 @@ class Sweeper:
 
     def _committed(self, slot: Slot) -> set[str]:
         """Return the data files that a slot committed."""
-        commits = commits_among(self._journal.steps(slot.decision, slot.decision.of(Phase.SETTLE)))
+        commits = table_commits(self._journal, slot.decision)
         return {file.path for step in commits for file in step.data_files(self._staging.files)}
 
     def _places_of_late(self, token: str) -> tuple[set[str], Slot | None]:

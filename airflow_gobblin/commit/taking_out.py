@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from airflow_gobblin.connections import GuardedConnections
@@ -13,16 +13,21 @@ from airflow_gobblin.journal.records import Decision
 from airflow_gobblin.model.table import Owner, TableRecord, TableTarget
 from airflow_gobblin.steps.base import CommitStep, Phase
 from airflow_gobblin.storage.files.base import Files
-from airflow_gobblin.tables.commit import TableCommitStep, commits_among
+from airflow_gobblin.tables.commit import TableCommitStep
 from airflow_gobblin.tables.port import Look, table_of
 
-__all__ = ["DatasetTables", "is_merged"]
+__all__ = ["DatasetTables", "is_merged", "table_commits"]
 
 
 def is_merged(journal: Journal, decision: Decision) -> bool:
     """Return whether the rows of a slot were merged into their table: they can't be distinguished there."""
-    commits = commits_among(journal.steps(decision, decision.of(Phase.SETTLE)))
-    return any(step.merge is not None for step in commits)
+    return any(step.merge is not None for step in table_commits(journal, decision))
+
+
+def table_commits(journal: Journal, decision: Decision) -> Iterator[TableCommitStep]:
+    """Yield the steps of a decision that commit to a table."""
+    steps = journal.steps(decision, decision.of(Phase.SETTLE))
+    return (step for step in steps if isinstance(step, TableCommitStep))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_gobblin.connections import GuardedConnections, NoConnections
 from airflow_gobblin.model.dead_letters import is_dead_letters
 from airflow_gobblin.model.site import Site
-from airflow_gobblin.model.table import SlotOfStep, TableRecord
+from airflow_gobblin.model.table import SlotOfStep
 from airflow_gobblin.model.watermark import Watermark
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.storage.files.base import FileIdentity, Files
@@ -219,8 +219,8 @@ class TableStep(Protocol):
     """A step on a table: `verify` opens the table, which takes libraries and credentials that a web server may not have."""
 
     @property
-    def opened_table(self) -> TableRecord:
-        """The table."""
+    def opens_table(self) -> bool:
+        """Whether it does."""
 
 
 def site_of(step: CommitStep) -> Site:
@@ -253,10 +253,10 @@ def deleted_by(step: CommitStep) -> tuple[str, FileIdentity] | None:
     return deleted
 
 
-def table_opened_by(step: CommitStep) -> TableRecord | None:
-    """Return the table that a step opens; `None` if it opens none: a `TableStep` states it."""
-    table: TableRecord | None = getattr(step, "opened_table", None)  # see `site_of`
-    return table
+def opens_table(step: CommitStep) -> bool:
+    """Return whether looking at a step opens a table: a `TableStep` states it."""
+    opens: bool = getattr(step, "opens_table", False)  # see `site_of`
+    return opens
 
 
 def weight_of(step: CommitStep) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -27,9 +27,9 @@ from airflow_gobblin.errors import (
 )
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.site import Site
-from airflow_gobblin.model.table import DataFile, SlotOfStep, TableRecord, TableTarget, TableUnit
+from airflow_gobblin.model.table import DataFile, SlotOfStep, TableTarget, TableUnit
 from airflow_gobblin.model.wire import record
-from airflow_gobblin.steps.base import CommitStep, FenceResult, Phase, StepContext, StepStatus, TargetFile
+from airflow_gobblin.steps.base import FenceResult, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.storage.files import open_files
 from airflow_gobblin.storage.files.base import Files
 from airflow_gobblin.tables.lists import ListFile, read_lists
@@ -38,7 +38,7 @@ from airflow_gobblin.tables.port import Change, Look, Merge, OpenTable, table_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableCommitStep", "commits_among", "looks", "slot_of", "took_hold", "version_left"]
+__all__ = ["TableCommitStep", "looks", "slot_of", "took_hold", "version_left"]
 
 log = logging.getLogger(__name__)
 
@@ -71,16 +71,13 @@ class TableCommitStep:
     schema: str | None = None
     phase = Phase.SETTLE
     site = Site.TASK
+    opens_table = True
 
     conflict = "the table isn't as it was planned"
 
     @property
     def subject(self) -> str:
         return f"the commit to {self.target.table.name}"
-
-    @property
-    def opened_table(self) -> TableRecord:
-        return self.target.table
 
     @property
     def lost(self) -> str:
@@ -262,11 +259,6 @@ class TableCommitStep:
             schema=None if self.schema is None else _decoded(self.schema),
             form=self.target.form,
         )
-
-
-def commits_among(steps: Iterable[CommitStep]) -> Iterator[TableCommitStep]:
-    """Yield the steps that commit to a table."""
-    return (step for step in steps if isinstance(step, TableCommitStep))
 
 
 def _difference(look: Look, slot: SlotOfStep) -> str:

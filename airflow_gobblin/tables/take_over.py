@@ -11,7 +11,7 @@ from functools import partial
 
 from airflow_gobblin.errors import ClaimError, StepFencedError, TableError
 from airflow_gobblin.model.site import Site
-from airflow_gobblin.model.table import Owner, SlotOfStep, TableRecord, TableTarget
+from airflow_gobblin.model.table import Owner, SlotOfStep, TableTarget
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.steps.base import FenceResult, Phase, StepContext, StepStatus, TargetFile
 from airflow_gobblin.tables.commit import looks, slot_of, took_hold
@@ -33,6 +33,7 @@ class TableTakeOverStep:
     former: Owner
     phase = Phase.SETTLE
     site = Site.TASK
+    opens_table = True
 
     conflict = "the table isn't as it was when this was decided"
     lost = "it needs no staged file"
@@ -40,10 +41,6 @@ class TableTakeOverStep:
     @property
     def subject(self) -> str:
         return f"the take-over of {self.target.table.name}"
-
-    @property
-    def opened_table(self) -> TableRecord:
-        return self.target.table
 
     def files(self) -> tuple[TargetFile, ...]:
         """Return none."""

@@ -12,10 +12,7 @@ import duckdb
 import duckdb_extension_postgres_scanner as scanner
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
-from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
-
-FEW_ROWS = 1_000
-"""The rows that are copied before the clock runs, as many as of ours."""
+from tests.benchmarks.contenders.reporting import FEW_ROWS, Laps, arguments, print_figures
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 The data phase reads and writes all units of the pack and keeps their results. Before it, Spark was started, its executors'
 Pythons were started with what they need, and a few rows of the same table were loaded elsewhere in the same session: that isn't
 counted, and the cost of a pack's start is a figure of its own (`pack_start`). Planning, data and commit are counted; the modules
-and libraries that they need are loaded before (`sql_modules`). The heap is frozen as in our tasks.
+and libraries that they need are loaded before (`SQL_MODULES`). The heap is frozen as in our tasks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.tables.port import table_of
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.reporting import TARGET, Laps, arguments, cpu_seconds, print_figures
+from tests.benchmarks.contenders.reporting import FEW_ROWS, TARGET, Laps, arguments, cpu_seconds, print_figures
 
 SHOP = "shop"
 """The id of the connection to the database."""
@@ -51,8 +51,20 @@ WAREHOUSE = "warehouse"
 """The id of the connection to the tables of PostgreSQL."""
 CATALOG = "lake"
 """The id of the connection to the catalog of Iceberg tables."""
-FEW_ROWS, _FEW_BYTES = 1_000, 16 << 10
-"""The rows that are loaded before the clock runs, and the size of their units."""
+_FEW_BYTES = 16 << 10
+"""The size of the units of the few rows that are loaded before the clock runs."""
+SQL_MODULES = (
+    "adbc_driver_postgresql.dbapi",
+    "airflow_gobblin.rows.extraction",
+    "airflow_gobblin.rows.planning",
+    "airflow_gobblin.rows.source_plans",
+    "airflow_gobblin.rows.sources.sql.database",
+    "airflow_gobblin.rows.sources.sql.planning",
+    "airflow_gobblin.rows.sources.sql.reader",
+    "airflow_gobblin.storage.stores.local",
+    "tests.benchmarks.contenders.sql_libraries",
+)
+"""The modules that planning and units load when they first need them, and one that loads libraries, as the peers do."""
 
 
 def ingestion(folder: str, table: str, key: str, kind: str = "parquet") -> Ingestion:
@@ -188,21 +200,6 @@ def _extract(share: _Share) -> None:
         staging.put_result(plan.token, result)
 
 
-def sql_modules() -> tuple[str, ...]:
-    """The modules that planning and units load when they first need them, and one that loads libraries, as the peers do."""
-    return (
-        "adbc_driver_postgresql.dbapi",
-        "airflow_gobblin.rows.extraction",
-        "airflow_gobblin.rows.planning",
-        "airflow_gobblin.rows.source_plans",
-        "airflow_gobblin.rows.sources.sql.database",
-        "airflow_gobblin.rows.sources.sql.planning",
-        "airflow_gobblin.rows.sources.sql.reader",
-        "airflow_gobblin.storage.stores.local",
-        "tests.benchmarks.contenders.sql_libraries",
-    )
-
-
 def import_drivers(late: Sequence[str]) -> None:
     """Load the same before the clock runs as the probe does on executors: late modules, and the kinds of records."""
     from airflow_gobblin.model.registry import import_kinds
@@ -236,7 +233,7 @@ def shares(asked: Namespace, opened: OpenJob, run: RunPlan, connections: SparkCo
 def in_processes(work: Sequence[_Share], clock: Laps) -> None:
     """Run the units in two processes that are started before the clock, as Spark's Python workers are."""
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        pool.map(import_drivers, [sql_modules()] * 2, chunksize=1)
+        pool.map(import_drivers, [SQL_MODULES] * 2, chunksize=1)
         clock.lap("process start")
         pool.map(_extract, work, chunksize=1)
         clock.lap("data")
@@ -257,7 +254,7 @@ def main() -> None:
     job = ingestion(asked.folder, asked.table, asked.key, asked.sink)
     if asked.since != "never":
         load_from(job, asked.table, asked.since)
-    import_drivers(sql_modules())
+    import_drivers(SQL_MODULES)
     import_library(asked.sink)
     clock = Laps()
     with frozen_heap():
@@ -267,7 +264,7 @@ def main() -> None:
         if asked.spark == "yes":
             few = few_rows(asked.folder, asked.table, asked.key, connections)
             on_spark(
-                opened, run, job, connections, clock, "" if asked.remote == "none" else asked.remote, few, sql_modules()
+                opened, run, job, connections, clock, "" if asked.remote == "none" else asked.remote, few, SQL_MODULES
             )
         else:
             in_processes(shares(asked, opened, run, connections), clock)

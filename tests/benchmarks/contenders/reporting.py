@@ -10,12 +10,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["DATABASE", "FORMER", "TARGET", "Laps", "arguments", "begin", "cpu_seconds", "print_figures"]
+__all__ = ["DATABASE", "FEW_ROWS", "FORMER", "TARGET", "Laps", "arguments", "begin", "cpu_seconds", "print_figures"]
 
 DATABASE = "BENCHMARK_DATABASE"
 """The variable that holds the database's URL."""
 TARGET = "BENCHMARK_TARGET"
 """The same, of the database that rows are loaded into."""
+FEW_ROWS = 1_000
+"""The number of rows that a contender loads elsewhere before the clock runs, if it does so."""
 FORMER = "former"
 """The files that the contender before has made, in a contender's folder."""
 _BLOCK = 8 << 20

@@ -87,7 +87,7 @@ __all__ = [
 
 
 class Remedy(StrEnum):
-    """The work to be done again, once the cause of an error is mended. Airflow's edge names the task to clear instead."""
+    """The work to be done again, once the cause of an error is fixed. For Airflow, `hooks/wording.py` names the task to clear."""
 
     PLAN = "plan"
     EXTRACT = "extract"
@@ -149,10 +149,13 @@ class GobblinError(Exception):
     @property
     def text(self) -> str:
         """The error's text without the remedy."""
+        return _continued(self.finding, self.hint) if self.hint else self.finding
+
+    @property
+    def finding(self) -> str:
+        """The error's text without the hint and the remedy."""
         text = f"can't {self.operation} {self.subject}"
-        if self.why:
-            text += f": {self.why}"
-        return _continued(text, self.hint) if self.hint else text
+        return f"{text}: {self.why}" if self.why else text
 
     @property
     def with_notes(self) -> str:

@@ -152,7 +152,7 @@ class Mirror:
     def _check_patterns(self, name: str) -> None:
         patterns = getattr(self, name)
         if not isinstance(patterns, tuple) or not all(isinstance(one, str) for one in patterns):
-            raise self._refused(f"{name}={patterns!r}", "it is no tuple of patterns", f"Write {name}=('**/*.jpg',).")
+            raise self._refused(f"{name}={patterns!r}", "it is not a tuple of patterns", f"Write {name}=('**/*.jpg',).")
         for one in patterns:
             Rule(True, one)  # a malformed one is refused here
 
@@ -166,7 +166,7 @@ class Mirror:
         """Make sure that an option is a tuple of registered records of some ports."""
         given = getattr(self, name)
         if not isinstance(given, tuple) or not all(isinstance(one, ports) for one in given):
-            raise self._refused(f"{name}={given!r}", f"it is no tuple of {what}", f"Write {name}={example}.")
+            raise self._refused(f"{name}={given!r}", f"it is not a tuple of {what}", f"Write {name}={example}.")
         for one in given:
             wire.kind_of(one)
 

@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "it doesn't read 'flights'",
     ),
     "a query that reaches into an input": (lambda: Sql("SELECT {a.schema}"), "{a.schema} names no input"),
-    "a query with a brace": (lambda: Sql("SELECT '{'"), "it is no template"),
+    "a query with a brace": (lambda: Sql("SELECT '{'"), "it is not a template"),
     "a folder for each unit": (
         lambda: Stage(
             "odd", Frame("acme.odd"), {"a": raw()["flights"]}, ParquetSink("/lake/odd", layout=Layout.FOLDER_PER_UNIT)
@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an input that is never close enough": (
         lambda: OptionalInput(raw()["flights"], timedelta(hours=-1)),
-        "optional input 'raw/flights': it may be at most -1 day, 23:00:00 behind, which is never",
+        "optional input 'raw/flights': `at_most` is -1 day, 23:00:00, which is negative",
     ),
     "a diamond with an optional input": (
         lambda: Pipeline(

@@ -204,7 +204,8 @@ def test_the_asset_of_a_dataset_has_one_name(urn: str) -> None:
 )
 def test_what_can_be_no_datasets_asset_is_refused(uri: str) -> None:
     with pytest.raises(
-        ValueError, match=r"is no dataset's asset: expected gobblin://<ingestion>/<dataset's key>.*dataset_asset"
+        ValueError,
+        match=r"is not the asset of a dataset: expected gobblin://<ingestion>/<dataset's key>.*dataset_asset",
     ):
         Asset(uri)
 

@@ -208,7 +208,7 @@ class Administration:
         outcome = self.journal.outcome(urn, slot)
         if outcome is not None and outcome.state is OutcomeState.ABANDONED:
             by = f" by {outcome.actor}" if outcome.actor else ""
-            raise self._not_released(urn, slot, f"it was abandoned{by} in this moment")
+            raise self._not_released(urn, slot, f"it was abandoned{by} just now")
 
     def _not_released(self, urn: str, slot: int, why: str) -> LostRaceError:
         return LostRaceError(
@@ -314,7 +314,7 @@ class Administration:
         return LostRaceError(
             operation="abandon",
             subject=f"slot {slot} of dataset {urn!r}" if slot else f"the open plans of dataset {urn!r}",
-            cause="it was finished in this moment" if slot else "one of them was decided in this moment",
+            cause="it was finished just now" if slot else "one of them was decided just now",
             hint="Look at it again; a rewind takes back what is done.",
         )
 
@@ -345,7 +345,7 @@ class Administration:
         coverage = history.state.coverage
         if not history.keeps_units:
             raise self._refused(
-                "rewind", history.urn, NO_UNITS, "Mend the source: the next run makes the target equal to it."
+                "rewind", history.urn, NO_UNITS, "Fix the source: the next run makes the target equal to it."
             )
         if history.holds is Holds.VERSIONS:
             hint = "Give the version to go back to: `airflow gobblin pipeline rewind`."
@@ -383,7 +383,7 @@ class Administration:
     def would_take_back(self, urn: str, head: int, *, lossy: bool = False) -> Change | None:
         """Preview a rewind of all units but those that belong to versions up to a slot, as `journal.seals` has it.
 
-        :param lossy: as of `would_rewind`.
+        :param lossy: as for `would_rewind`.
         :return: `None` if there are no such units.
         :raises ConfigurationError: something is pending, or rows would be lost.
         """
@@ -670,7 +670,7 @@ class Administration:
             raise LostRaceError(
                 operation="release",
                 subject=f"the claim on {folder!r} below {self._files.root}",
-                cause=f"slot {pending.decision.slot} of dataset {claim.urn!r} was decided in this moment; it is claimed again",
+                cause=f"slot {pending.decision.slot} of dataset {claim.urn!r} was decided just now; it is claimed again",
                 hint="Let the next run finish the slot, or abandon it; then release the claim.",
             )
         return released
@@ -777,7 +777,7 @@ class Administration:
             raise LostRaceError(
                 operation=action.value,
                 subject=f"dataset {urn!r}",
-                cause=f"slot {other.slot} was taken by a {other.action.value} in this moment; nothing was changed",
+                cause=f"slot {other.slot} was taken by a {other.action.value} just now; nothing was changed",
                 hint="Look at the dataset again, and repeat it if it is still what you want.",
             )
         if action.pauses:

@@ -241,7 +241,7 @@ def read_document(document: Json, *, kind: str | None = None, last_read: bool = 
 
 def _no_document(cause: str) -> ConfigurationError:
     return ConfigurationError(
-        operation="read", subject="the exported state", cause=cause, hint=f"The least that is wanted is {_EXAMPLE}"
+        operation="read", subject="the exported state", cause=cause, hint=f"The minimum is {_EXAMPLE}"
     )
 
 
@@ -263,7 +263,7 @@ def _read(one: Mapping[str, Any], kind: str | None, last_read: bool) -> Exported
 def _not_as_expected(subject: str, error: RecordError) -> ConfigurationError:
     """Make the error for a state that people may have written themselves."""
     inner = error.__cause__
-    cause, hint = str(inner), f"The least that is wanted is {_EXAMPLE}"
+    cause, hint = str(inner), f"The minimum is {_EXAMPLE}"
     if isinstance(inner, GobblinError):
         why = inner.cause  # an exception's text, without the name of its class
         cause = str(why) if inner.subject == subject else f"can't {inner.operation} {inner.subject}: {why}"
@@ -307,7 +307,7 @@ def _no_watermark(given: Mapping[str, Any], kind: str | None, subject: str) -> C
     return ConfigurationError(
         operation="read",
         subject=f"watermark {dict(given)} in {subject}",
-        cause="it has no kind, and is no watermark of Gobblin's" + (f" that can be of kind {kind!r}" if kind else ""),
+        cause="it has no kind, and is not a Gobblin watermark" + (f" that can be of kind {kind!r}" if kind else ""),
         hint='Write it as {"kind": "timestamp", "value": "2026-01-31T12:00:00+00:00"}, or {"kind": "long", "value": 42}.',
     )
 

@@ -512,7 +512,7 @@ def parse_position(text: str, kind: str | Watermark) -> Watermark:
         raise ConfigurationError(
             operation="read",
             subject=f"position {text!r}",
-            cause=f"it is no watermark of kind {kind!r}: {why}",
+            cause=f"it is not a watermark of kind {kind!r}: {why}",
             hint=_EXAMPLES.get(kind) or hint or "Write it as the JSON that this type of watermark has.",
         ) from error
 

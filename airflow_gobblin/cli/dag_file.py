@@ -114,7 +114,7 @@ def _imported(dag_id: str) -> Any:
         else "the file has no such DAG any more"
         if file.exists()
         else "there is no such file",
-        hint="Mend the file; `airflow dags list-import-errors` shows the whole error."
+        hint="Fix the file; `airflow dags list-import-errors` shows the whole error."
         if errors
         else "Type it where the DAG files are, as on the DAG processor's host.",
     )

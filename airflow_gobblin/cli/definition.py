@@ -27,7 +27,7 @@ _WHOLE = re.compile("[0-9]{1,18}")
 def _count(given: str) -> int:
     """Return a whole number."""
     if not _WHOLE.fullmatch(given):
-        raise ArgumentTypeError(f"{given!r} is no whole number of at most 18 digits")
+        raise ArgumentTypeError(f"{given!r} is not a whole number of at most 18 digits")
     return int(given)
 
 
@@ -45,7 +45,7 @@ def _share(given: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found <= 1:
-        raise ArgumentTypeError(f"{given!r} is no share: give one from 0 to 1, such as 0.05")
+        raise ArgumentTypeError(f"{given!r} is not a share: give one from 0 to 1, such as 0.05")
     return found
 
 
@@ -53,7 +53,7 @@ def _size(given: str) -> int:
     """Return the bytes that a size means, such as 500, 20M or 1.5Gi."""
     found = _SIZE.fullmatch(given)
     if found is None:
-        raise ArgumentTypeError(f"{given!r} is no size: give bytes, or 500k, 20M, 1.5G, or 64Ki, 20Mi, 1Gi")
+        raise ArgumentTypeError(f"{given!r} is not a size: give bytes, or 500k, 20M, 1.5G, or 64Ki, 20Mi, 1Gi")
     number, unit, binary = found.groups(default="")
     return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))
 
@@ -378,11 +378,13 @@ COMMANDS = (
         more="Each dataset must be new here, or dropped. Published files are not taken over: see --without-files.",
     ),
 )
-PIPELINE = GroupCommand(name="pipeline", help="See and mend the stages of pipelines", subcommands=OF_STAGES)
+PIPELINE = GroupCommand(name="pipeline", help="View and repair the stages of pipelines", subcommands=OF_STAGES)
 
 
 def get_gobblin_cli_commands() -> list[CLICommand]:
     """Return the commands that this provider adds to Airflow's."""
     return [
-        GroupCommand(name="gobblin", help="See and mend the datasets of ingestions", subcommands=(*COMMANDS, PIPELINE))
+        GroupCommand(
+            name="gobblin", help="View and repair the datasets of ingestions", subcommands=(*COMMANDS, PIPELINE)
+        )
     ]

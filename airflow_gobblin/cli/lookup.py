@@ -82,7 +82,7 @@ def _words(error: BaseException) -> str:
         case OSError() if (reason := _reason_of_system(error)) is not None:
             return reason
         case json.JSONDecodeError():
-            return f"it is no JSON: {error.msg}, in line {error.lineno}, column {error.colno}"
+            return f"it is not JSON: {error.msg}, in line {error.lineno}, column {error.colno}"
         case UnicodeDecodeError():
             return f"it is not UTF-8: byte {error.start}"
         case RecursionError():

@@ -117,7 +117,7 @@ def _changes(admin: Administration, to: datetime | None) -> tuple[Change, ...]:
     raise ConfigurationError(
         operation="rewind",
         subject=f"{journal.ingestion!r} to a version",
-        cause="it is no stage, and has sealed no version",
+        cause="it is not a stage, and has sealed no version",
         hint="A dataset of an ingestion goes back to a position: `airflow gobblin rewind`.",
     )
 
@@ -153,7 +153,7 @@ def _version(given: str) -> datetime:
         raise ConfigurationError(
             operation="read",
             subject=f"version {given!r}",
-            cause="it is no time",
+            cause="it is not a time",
             hint="Give one like 2026-03-01T05:00:00+00:00.",
         ) from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -560,7 +560,7 @@ class Committer:
                 subject=f"dataset {urn!r}",
                 cause=f"slot {slot.decision.slot} could not be finished in "
                 f"{many(len(history.state.failures), 'run')}: {slot.last_failure}",
-                hint="Mend the cause and release the dataset, or abandon the slot.",
+                hint="Fix the cause and release the dataset, or abandon the slot.",
             )
         log.info(
             "dataset %r: slot %d%s was left unfinished; finishing it",
@@ -638,6 +638,6 @@ def _disk_error(decision: Decision, error: OSError) -> StepError:
         operation="publish",
         subject=f"slot {decision.slot} of dataset {decision.urn!r}",
         cause=error,
-        hint="Nothing is lost: mend the cause, or abandon the slot.",
+        hint="Nothing is lost: fix the cause, or abandon the slot.",
         remedy=Remedy.CARRY_OUT,
     )

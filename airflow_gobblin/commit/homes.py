@@ -275,7 +275,7 @@ class Homes:
         """
         homes = self._journal.homes()
         if self.would_move() != home:
-            raise self._overtaken("its home was changed in this moment")
+            raise self._overtaken("its home was changed just now")
         moved = replace(
             home,
             target=self._files.root,
@@ -287,14 +287,14 @@ class Homes:
             reason=reason,
         )
         if self._journal.put_home(moved, len(homes) + 1) != moved:
-            raise self._overtaken("its home was changed in this moment")
+            raise self._overtaken("its home was changed just now")
         # A decision checks the home after that, and a move checks the slots, so one of them sees the other.
         try:
             if not self._is_at(home):
                 self.would_move()
         except GobblinError as error:
             self._journal.put_home(home, len(homes) + 2)
-            raise self._overtaken(f"a run went on at {home.target} in this moment: {error.cause}") from error
+            raise self._overtaken(f"a run went on at {home.target} just now: {error.cause}") from error
         return moved
 
     def _overtaken(self, cause: str) -> LostRaceError:

@@ -52,7 +52,7 @@ def check_preconditions(plan: Plan, ranges: tuple[Range, ...], history: History)
     if state.provenance is not None and plan.provenance is not None and state.provenance.bars(plan.provenance):
         raise _lost(plan, state.provenance.against(plan.provenance))
     if state.schema is not None and (plan.schema is None or not _has_all_columns(plan, plan.schema, state.schema)):
-        raise _lost(plan, f"{by} published a column that this plan's schema lacks or has otherwise")
+        raise _lost(plan, f"{by} published a column that this plan's schema lacks or has with another type")
     if gone := set(plan.replaces) - set(state.live):
         raise _lost(plan, f"{_retired(history, gone) or by} retired a unit that this plan replaces")
     if plan.holds.covers_ranges:

@@ -182,7 +182,7 @@ def _listed(content: bytes, path: str) -> dict[str, str]:
             raise CheckFailedError(
                 operation="read",
                 subject=f"line {number} of {shown(path)!r}",
-                cause="it is no SHA-256 in hex, with a name behind it",
+                cause="it is not a SHA-256 in hex, followed by a name",
                 hint="Write the list by `sha256sum`.",
             )
         name = _ESCAPE.sub(_unescaped, found[3]) if found[1] else found[3]

@@ -111,7 +111,7 @@ class Keep:
                 raise ConfigurationError(
                     operation="use",
                     subject=f"Keep({name}={bits!r})",
-                    cause="it is no permission",
+                    cause="it is not a permission",
                     hint="Write it in octal digits, such as 0o640.",
                 )
         for name in ("owner", "group"):

@@ -123,14 +123,14 @@ class HiveTable:
         except ValueError as error:
             self._refuse(f"table={self.table!r}", error, "Write a name, or one with {dataset} or {set}.")
         if not _NAME.fullmatch(self.database):
-            self._refuse(f"database={self.database!r}", "it is no name of a database")
+            self._refuse(f"database={self.database!r}", "it can't name a database")
         if self.format not in _FORMATS:
             self._refuse(
                 f"format={self.format!r}", f"it is none of {', '.join(_FORMATS)}", "Create other tables yourself."
             )
         for name, columns in (("columns", self.columns), ("partitions", self.partitions)):
             if not all(_COLUMN.fullmatch(column) for column in columns):
-                self._refuse(f"{name}={columns!r}", "it is no tuple of columns", f"Write {name}=('dt date',).")
+                self._refuse(f"{name}={columns!r}", "it is not a tuple of columns", f"Write {name}=('dt date',).")
 
     @property
     def site(self) -> Site:
@@ -155,7 +155,7 @@ class HiveTable:
         """Yield the step that makes the table agree with the file set's folder."""
         name = self.table.format_map({"dataset": placed.dataset, "set": placed.name})
         if not _NAME.fullmatch(name):
-            self._refuse(f"table {name!r}", "it is no name of a table", "It has letters, digits and '_' only.")
+            self._refuse(f"table {name!r}", "it can't name a table", "It has letters, digits and '_' only.")
         folder, within = self._split(placed.folder)
         location = self._location(placed.target)
         changed = {
@@ -193,7 +193,9 @@ class HiveTable:
         parts = [] if folder == "." else folder.split("/")[: len(keys)]
         if [part.partition("=")[0].lower() for part in parts] != keys[: len(parts)]:
             expected = "/".join(f"{key}=…" for key in keys)
-            self._refuse(f"folder {folder!r} of a table", f"it is no partition {expected}", "Exclude it, or rename it.")
+            self._refuse(
+                f"folder {folder!r} of a table", f"it is not a partition {expected}", "Exclude it, or rename it."
+            )
         return "/".join(parts) if len(parts) == len(keys) and parts else "."
 
     def _location(self, target: str) -> str:

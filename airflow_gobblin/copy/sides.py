@@ -348,5 +348,5 @@ def _unlisted(
         operation="list",
         subject=f"{tree.root} for file set {dataset.urn!r}",
         cause=cause,
-        hint="Nothing is copied or deleted by a part of a listing. Mend it and run again.",
+        hint="Nothing is copied or deleted by a part of a listing. Fix that and run again.",
     )

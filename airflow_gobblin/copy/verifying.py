@@ -78,7 +78,7 @@ class _Check:
         return _attributes(wanted, target.attributes)
 
     def deviation(self, act: Act) -> Deviation | None:
-        """Return what an act would mend; `None` if it is only there because something else in its folder would change."""
+        """Return what an act would repair; `None` if it is only there because something else in its folder would change."""
         if isinstance(act, CopyFile):
             if act.replaces is None:
                 return self._of(act.entry.path, FileState.MISSING, act.entry.size, "")

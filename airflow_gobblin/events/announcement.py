@@ -42,7 +42,7 @@ class Announcement:
 
     def succeeded(self, context: Context) -> None:
         """Announce the slots to all others, and note it: Airflow has the events now, taken only from tasks that succeed."""
-        from airflow_gobblin.run.announce import announced
+        from airflow_gobblin.run.announce import note_announced
 
         published = (slot for slot in self.slots if slot.publishes)
         for slot, facts in zip(published, self.publications, strict=True):
@@ -52,7 +52,7 @@ class Announcement:
             _trying(partial(count_publication, facts))
         _trying(partial(mirror_watermarks, self.publications))
         for slot in self.slots:
-            announced(self.opened, slot, self.run_key)
+            note_announced(self.opened, slot, self.run_key)
 
     def _log_files(self, slot: Slot, facts: Publication) -> None:
         log_file_events(facts, self.opened.journal.steps(slot.decision))

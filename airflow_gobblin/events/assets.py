@@ -58,7 +58,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
     name = uri.path.removeprefix("/")
     if not (is_name(uri.netloc) and (is_name(name) or name == _VERSIONS)) or uri.query:
         raise ValueError(
-            f"{uri.geturl()!r} is no dataset's asset: expected {SCHEME}://<ingestion>/<dataset's key>. "
+            f"{uri.geturl()!r} is not the asset of a dataset: expected {SCHEME}://<ingestion>/<dataset's key>. "
             "Use airflow_gobblin.dataset_asset(ingestion=…, urn=…), which makes the key."
         )
     return uri

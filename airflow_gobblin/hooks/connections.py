@@ -95,7 +95,7 @@ class AirflowConnections:
         raise _refused(
             connection,
             f"it is of type {connection.conn_type!r}",
-            f"Known are connections of type 'postgres', 'sqlite', {', '.join(map(repr, _AS_THEY_ARE))}, and for journals "
+            f"Known: connections of type 'postgres', 'sqlite', {', '.join(map(repr, _AS_THEY_ARE))}, and for journals "
             f"{JOURNAL_CONNECTION!r}.",
         )
 

@@ -52,7 +52,7 @@ class StandaloneMasters:
             raise ConfigurationError(
                 operation="submit",
                 subject=f"a durable driver to {self.url!r}",
-                cause="it is no standalone cluster, where alone drivers are kept and found again",
+                cause="it is not a standalone cluster; only there are drivers kept and found again",
                 hint="Use a Spark connection with host 'spark://…' and a port, or leave out `durable`.",
             )
         self._scheme: str = connection["rest_scheme"]

@@ -45,7 +45,7 @@ class GobblinWebhookHook(BaseHook):
             raise ConfigurationError(
                 operation="use",
                 subject=f"connection {self.gobblin_webhook_conn_id!r}",
-                cause="its password is no URL of a webhook",
+                cause="its password is not the URL of a webhook",
                 hint="Give the webhook's URL, 'https://…', as its password: anybody who knows it may post.",
             )
         SECRETS.learn(url)

@@ -20,10 +20,10 @@ T = TypeVar("T", bound="DatasetReport | DatasetNote")
 
 TASKS = {
     Remedy.PLAN: "Clear create_work_units with its downstream tasks to plan anew.",
-    Remedy.EXTRACT: "See the log of its extract; once that is mended, clear it with its downstream tasks.",
-    Remedy.WRITE_STEPS: "Once that is mended, clear write_commit_steps with its downstream tasks.",
-    Remedy.CARRY_OUT: "Once that is mended, clear execute_commit_steps.",
-    Remedy.REPEAT: "Once that is mended, clear the task.",
+    Remedy.EXTRACT: "See the log of its extract; once that is fixed, clear it with its downstream tasks.",
+    Remedy.WRITE_STEPS: "Once that is fixed, clear write_commit_steps with its downstream tasks.",
+    Remedy.CARRY_OUT: "Once that is fixed, clear execute_commit_steps.",
+    Remedy.REPEAT: "Once that is fixed, clear the task.",
 }
 
 

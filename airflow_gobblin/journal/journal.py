@@ -269,7 +269,7 @@ class Journal:
     def history(self, urn: str) -> History:
         """Fold a dataset's chain.
 
-        :raises RecordError: a record is unreadable, torn, newer, or doesn't fit the chain; the dataset goes no further (I14).
+        :raises RecordError: a record is unreadable, torn, newer, or doesn't fit the chain; nothing more is published then (I14).
         """
         return self._history(dataset_key(urn), urn)
 
@@ -745,7 +745,7 @@ class Journal:
             )
             for number, found in keys.notes.items()
         }
-        # Acts of people before the first slot are shown, and kept, with that slot.
+        # What people did before the first slot is shown, and kept, with that slot.
         early = (note for note in notes.get(0, ()) if note.says is NoteKind.CLAIM_RELEASED)
         notes[1] = (*early, *notes.get(1, ()))
         slots: list[Slot] = []
@@ -804,7 +804,8 @@ class Journal:
         numbers = [number for number, _ in by_kind["d"] if number > snapshot]
         if numbers and (numbers[0] != snapshot + 1 or numbers[-1] - snapshot != len(numbers)):
             raise self._broken(
-                dataset, f"slots {numbers[0]} to {numbers[-1]} are not without a gap, from {snapshot + 1} on"
+                dataset,
+                f"slots {numbers[0]} to {numbers[-1]} have a gap: they must follow one another from {snapshot + 1} on",
             )
         head = numbers[-1] if numbers else snapshot
         outcomes = frozenset(number for number, _ in by_kind["o"] if number > snapshot)
@@ -824,14 +825,14 @@ class Journal:
             raise self._unknown(dataset, key) from error
 
     def _unknown(self, dataset: str, key: str) -> RecordError:
-        return self._broken(dataset, f"{key!r} is no record of it that the airflow-gobblin installed here knows")
+        return self._broken(dataset, f"{key!r} is not a record of it that the airflow-gobblin installed here knows")
 
     def _broken(self, dataset: str, finding: str) -> RecordError:
         return RecordError(
             operation="read",
             subject=f"the journal of dataset {dataset!r} in {self.store.name}",
             cause=finding,
-            hint="A record was lost or changed. Restore the journal from a copy; the dataset goes no further until then.",
+            hint="A record was lost or changed. Restore the journal from a copy; the dataset stays as it is until then.",
         )
 
 
@@ -875,7 +876,7 @@ def _checked_id(store: Store, stored: bytes) -> str:
         raise RecordError(
             operation="read",
             subject=f"record {_ID!r} in {store.name}",
-            cause=f"it is torn or was changed: {stored[:40]!r} is no journal's id",
+            cause=f"it is torn or was changed: {stored[:40]!r} is not a journal's id",
             hint="Restore it from a copy of the journal: targets are claimed by this id.",
         )
     return stored.decode()

@@ -252,7 +252,7 @@ def never_published(history: History) -> NeverPublishedError:
         hint = "The run that decided it finishes it, or the next one does: `airflow gobblin pending` shows it."
     elif history.failure:
         cause = f"no run has published it; the last failure: {history.failure}"
-        hint = "Once that is mended, the next run publishes it."
+        hint = "Once that is fixed, the next run publishes it."
     elif history.state.paused is not None:
         cause = f"no run has published it; it is {history.state.paused}"
         hint = "The next run after `airflow gobblin resume` publishes it."

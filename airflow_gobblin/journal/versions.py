@@ -102,7 +102,7 @@ def state_after(version: datetime | None, history: History) -> tuple[UnitRef, St
     if version is not None and _zoned(version, history) not in made:
         raise _missing(version, history, made)
     if not made:
-        raise _stateless(history, "it has no version" if history.holds is Holds.VERSIONS else "it is no stage")
+        raise _stateless(history, "it has no version" if history.holds is Holds.VERSIONS else "it is not a stage")
     version = version or max(made)
     slot, form = made[version], state.checkpoints[made[version]].state
     if form is None:
@@ -114,7 +114,7 @@ def state_after(version: datetime | None, history: History) -> tuple[UnitRef, St
             operation="read",
             subject=f"the state of {history.urn!r} after version {version.isoformat()}",
             cause="it is given up",
-            hint=f"Kept is that of {kept}. `State(keep=…)` sets how many are kept.",
+            hint=f"The state of {kept} is kept. `State(keep=…)` sets how many are kept.",
         )
     return units[slot], form
 

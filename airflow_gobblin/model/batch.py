@@ -69,7 +69,7 @@ class Batch:
             if (value.total_seconds() if isinstance(value, timedelta) else value) <= 0:
                 raise _refused(f"Batch({name}={value!r})", "it is not above zero", "Leave it out for no such bound.")
         if not 0 < self.kept <= 1:
-            raise _refused(f"Batch(kept={self.kept!r})", "it is no share", "Give a number above 0, at most 1.")
+            raise _refused(f"Batch(kept={self.kept!r})", "it is not a share", "Give a number above 0, at most 1.")
 
     def _bounds(self) -> Iterator[tuple[str, int | timedelta | None]]:
         yield from (("bytes", self.bytes), ("rows", self.rows), ("age", self.age))

@@ -32,7 +32,7 @@ class RunLimits:
                 raise ConfigurationError(
                     operation="use",
                     subject=f"RunLimits({name}={most!r})",
-                    cause="it is no number of at least 1",
+                    cause="it is not a number of at least 1",
                     hint="Leave it out for no limit.",
                 )
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from airflow_gobblin.errors import ConfigurationError
 
-__all__ = ["await_kinds", "built_in_modules", "import_kinds", "import_named", "import_steps", "registered"]
+__all__ = ["await_kinds", "built_in_modules", "import_kinds", "import_named", "import_steps", "look_up"]
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def await_kinds(code: Iterable[str]) -> None:
     _awaited.update(dict.fromkeys(code))
 
 
-def registered(known: Mapping[str, T], name: str) -> T | None:
+def look_up(known: Mapping[str, T], name: str) -> T | None:
     """Return what is registered under a name; if nothing is, import the awaited modules until something is.
 
     :raises ConfigurationError: one of them can't be imported.
@@ -104,7 +104,7 @@ def import_named(name: str, subject: str, hint: str) -> None:
     :raises ConfigurationError: it can't be imported.
     """
     if not all(name.split(".")):
-        raise ConfigurationError(operation="import", subject=subject, cause="it is no module's name", hint=hint)
+        raise ConfigurationError(operation="import", subject=subject, cause="it is not a module's name", hint=hint)
     try:
         importlib.import_module(name)
     except Exception as error:  # a module may raise anything on import

@@ -1,6 +1,6 @@
 """The vocabulary of tables as targets: the owner of a table, the marks of slots in it, and the data files staged for it.
 
-The port itself, and the step that commits, are in the room `tables`.
+The port itself, and the step that commits, are in the package `tables`.
 """
 
 from __future__ import annotations

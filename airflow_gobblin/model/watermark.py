@@ -22,7 +22,7 @@ from itertools import zip_longest
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from airflow_gobblin.errors import ConfigurationError, RecordError, UnknownKindError
-from airflow_gobblin.model.registry import registered
+from airflow_gobblin.model.registry import look_up
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -87,7 +87,7 @@ def decode(document: Any) -> Watermark:
             operation="decode", subject=f"watermark {document!r}", cause="expected an object with 'kind' and 'value'"
         )
     kind = document["kind"]
-    known = registered(_kinds, kind) if isinstance(kind, str) else None
+    known = look_up(_kinds, kind) if isinstance(kind, str) else None
     if known is None:
         raise UnknownKindError(
             operation="decode",

@@ -31,7 +31,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 from airflow_gobblin.errors import ConfigurationError, GobblinError, RecordError, UnknownKindError
 from airflow_gobblin.model import watermark
-from airflow_gobblin.model.registry import registered
+from airflow_gobblin.model.registry import look_up
 from airflow_gobblin.model.watermark import Json, Watermark
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def record(kind: str, version: int = 1) -> Callable[[type[T]], type[T]]:
                 operation="register",
                 subject=f"{cls.__module__}.{cls.__qualname__}",
                 cause=f"a record has a {' and a '.join(sorted(taken))} already",
-                hint="Call the field otherwise.",
+                hint="Give the field another name.",
             )
         _by_kind[kind] = cls
         _by_type[cls] = _Kind(kind, version)
@@ -257,21 +257,21 @@ def loads(data: bytes, expected: type[T], subject: str) -> T:
             operation="read",
             subject=subject,
             cause=f"it is torn or no record ({len(data)} bytes): {error}",
-            hint="Restore it from a copy of the journal; the dataset goes no further until then.",
+            hint="Restore it from a copy of the journal; the dataset stays as it is until then.",
         ) from error
     if not whole:
         raise RecordError(
             operation="read",
             subject=subject,
             cause="its digest doesn't fit its content",
-            hint="It was changed or torn. Restore it from a copy of the journal; the dataset goes no further until then.",
+            hint="It was changed or torn. Restore it from a copy of the journal; the dataset stays as it is until then.",
         )
     found: T = from_json(expected, body, subject)
     return found
 
 
 def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number in JSON")
+    raise ValueError(f"{text} is not a number in JSON")
 
 
 def _finite(text: str) -> float:
@@ -320,7 +320,8 @@ def from_json(expected: Any, value: Json, subject: str) -> Any:
     except GobblinError as error:
         if isinstance(error, UnknownKindError):
             raise
-        raise RecordError(operation="read", subject=subject, cause=error, hint=error.hint) from error
+        cause = f"{type(error).__name__}: {error.finding}"
+        raise RecordError(operation="read", subject=subject, cause=cause, hint=error.hint) from error
     except (TypeError, ValueError, KeyError) as error:
         raise RecordError(
             operation="read",
@@ -506,7 +507,7 @@ def _decode_object(expected: Any, value: Any) -> Any:
 def _class_of(expected: Any, value: dict[str, Any]) -> Any:
     """Return the class that a record names, if it is compatible with the expected one."""
     _expect("kind" in value, f"a {expected.__name__}", value)
-    cls = registered(_by_kind, value["kind"])
+    cls = look_up(_by_kind, value["kind"])
     if cls is None:
         raise UnknownKindError(
             operation="decode",

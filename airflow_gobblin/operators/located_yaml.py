@@ -120,10 +120,10 @@ def parse(data: bytes) -> Document:
         mark = error.problem_mark or error.context_mark
         cause = ", ".join(part for part in (error.context, error.problem) if part)
         place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-        raise Unreadable(Problem(place, (), f"it is no YAML: {cause}")) from error
+        raise Unreadable(Problem(place, (), f"it is not YAML: {cause}")) from error
     except yaml.reader.ReaderError as error:
         cause = f"it holds the character U+{error.character:04X}" if isinstance(error.character, int) else error.reason
-        raise Unreadable(Problem(Place(1, 1), (), f"it is no YAML: {cause}, which YAML doesn't allow")) from error
+        raise Unreadable(Problem(Place(1, 1), (), f"it is not YAML: {cause}, which YAML doesn't allow")) from error
     if root is None:
         raise Unreadable(Problem(Place(1, 1), (), "it is empty"))
     return _Conversion().document(root)
@@ -198,7 +198,7 @@ class _Conversion:
             try:
                 return _PLAIN[name][2](node.value)
             except ValueError:
-                return self._wrong(node, path, "it is no number that can be used here")
+                return self._wrong(node, path, "it is not a number that can be used here")
         shown = "!" + name if node.tag.startswith(_TAG) else node.tag
         return self._wrong(node, path, f"the tag {shown[:60]!r} is refused; quote a text that begins with '!'")
 

@@ -162,7 +162,7 @@ def _checked(conf: Mapping[str, Any], others: set[str]) -> dict[str, Any]:
             raise _refused(
                 f"{name!r}",
                 "there is no such key",
-                meant([*_TYPES], name, most=1, otherwise=f"Known are {', '.join(sorted({*_TYPES} | others))}."),
+                meant([*_TYPES], name, most=1, otherwise=f"Known: {', '.join(sorted({*_TYPES} | others))}."),
             )
     asked = {name: conf[name] for name in _TYPES if conf.get(name) is not None}
     for name, value in asked.items():

@@ -13,7 +13,7 @@ __all__ = ["SECRET_SETTING", "SECRET_SETTING_HINT", "SparkOptions", "check_conf"
 
 SECRET_SETTING = "it holds a secret, which would be seen on command lines, in rendered fields and on Spark's pages"
 SECRET_SETTING_HINT = (
-    "Passwords of sources and targets belong into Airflow connections; those that Spark itself needs into the environment, into "
+    "Passwords of sources and targets belong in Airflow connections; those that Spark itself needs in the environment, in "
     "a spark-defaults.conf that its user alone may read, or into the store that spark.hadoop.hadoop.security.credential."
     "provider.path names."
 )

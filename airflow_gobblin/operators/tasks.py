@@ -316,7 +316,7 @@ class FinishOperator(_TaskOperator):
             operation="finish",
             subject=f"the run of ingestion {self.job.name!r}",
             cause=f"{self.plan} gave no plan",
-            hint="See the log of the first task that failed, which may be the one before it; once that is mended, clear it "
+            hint="See the log of the first task that failed, which may be the one before it; once that is fixed, clear it "
             "with its downstream tasks.",
         )
 

@@ -229,7 +229,7 @@ def _is_known(key: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    hint = meant([*known], key, most=1, otherwise=f"Known are {', '.join(sorted(known))}")
+    hint = meant([*known], key, most=1, otherwise=f"Known: {', '.join(sorted(known))}")
     return f"there is no such key. {hint}"
 
 

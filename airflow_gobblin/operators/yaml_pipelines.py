@@ -75,7 +75,7 @@ def _built(document: Document, path: Path) -> YamlPipeline:
     """
     root = Builder(document)
     if root.given.get("kind") != "pipeline":
-        root.refuse(("kind",), "it is no pipeline: `load_ingestions` reads it")
+        root.refuse(("kind",), "it is not a pipeline: `load_ingestions` reads it")
         root.check()
     dag = root.built(DagOptions, root.given["dag"], ("dag",))
     spark = root.built(SparkOptions, root.given.get("spark", {}), ("spark",))

@@ -32,6 +32,6 @@ def unannounced(opened: OpenJob, urns: Iterable[str] | None = None) -> Iterator[
                 yield slot, reports.published(slot, Status.COMMITTED, "", history.state)
 
 
-def announced(opened: OpenJob, slot: Slot, run_key: str) -> None:
+def note_announced(opened: OpenJob, slot: Slot, run_key: str) -> None:
     """Note that a slot was announced."""
     opened.journal.put_note(slot.decision.urn, slot.decision.slot, Note(NoteKind.ANNOUNCED, run_key, now()))

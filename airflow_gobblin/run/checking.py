@@ -123,7 +123,7 @@ def check_writable(path: Path) -> bool:
     raise StoreError(
         operation="write to",
         subject=str(path),
-        cause=f"the user of this command may not write in {there}" if may else f"{there} is no folder",
+        cause=f"the user of this command may not write in {there}" if may else f"{there} is not a folder",
         hint="Give one that the workers may write to. (They may be other users, on other hosts.)",
     )
 

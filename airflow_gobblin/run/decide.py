@@ -63,7 +63,7 @@ def _write(opened: OpenJob, ref: DatasetRef, run: RunPlan) -> DatasetReport:
             decided = _decide(opened, plan)
             if isinstance(decided, DatasetReport):
                 return decided
-            slot = _with_claim(opened, decided, plan)
+            slot = _recheck_claim(opened, decided, plan)
         if slot.finished and not slot.done:
             return reports.given_up(slot, opened.journal.history(ref.urn))
         status = Status.COMMITTED if slot.done else Status.PENDING
@@ -87,7 +87,7 @@ def _keep_unwritten(opened: OpenJob, ref: DatasetRef, failure: Failure) -> None:
         log.warning("that dataset %r failed can't be written to staging", ref.urn, exc_info=True)
 
 
-def _with_claim(opened: OpenJob, slot: Slot, plan: Plan) -> Slot:
+def _recheck_claim(opened: OpenJob, slot: Slot, plan: Plan) -> Slot:
     """Return a slot that was just decided, after checking its folder's claim again, which may have been released meanwhile.
 
     :raises ClaimError: another dataset claimed the folder; the slot was abandoned, unless it was done.

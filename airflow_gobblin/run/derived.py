@@ -28,7 +28,7 @@ def keep_inputs(opened: OpenJob, run: str) -> None:
         opened.job.work.keep_inputs(opened.journal.store, now(), run)
 
 
-def restored(opened: OpenJob, history: History, planning: Planning) -> History:
+def restore(opened: OpenJob, history: History, planning: Planning) -> History:
     """Return the history of a dataset, once it has taken back what was made from something that is gone.
 
     :param history: one with nothing pending, as is the one returned.
@@ -52,7 +52,7 @@ def restored(opened: OpenJob, history: History, planning: Planning) -> History:
 
 
 def would_take_back(opened: OpenJob, history: History) -> str:
-    """Return what a run would take back of a dataset before it plans it, as `restored` does; empty if nothing.
+    """Return what a run would take back of a dataset before it plans it, as `restore` does; empty if nothing.
 
     :raises StateGivenUpError: it can't go back that far.
     """

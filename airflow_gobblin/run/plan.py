@@ -49,7 +49,7 @@ from airflow_gobblin.model.plan import (
 from airflow_gobblin.model.status import Status
 from airflow_gobblin.model.work import DatasetRef, Pack, WorkUnit
 from airflow_gobblin.run.dataset_plan import plan_dataset
-from airflow_gobblin.run.derived import keep_inputs, restored, would_take_back
+from airflow_gobblin.run.derived import keep_inputs, restore, would_take_back
 from airflow_gobblin.run.inputs import Planning, begin, with_histories
 from airflow_gobblin.run.notes import keep_failure
 from airflow_gobblin.run.open_job import OpenJob
@@ -231,7 +231,7 @@ def _plan(
     try:
         if isinstance(history, GobblinError):
             raise history
-        history = restored(opened, with_left_finished(opened, history, planning), planning)
+        history = restore(opened, with_left_finished(opened, history, planning), planning)
         proposed = plan_dataset(opened, dataset, history, planning)
         if isinstance(proposed, DatasetNote):
             return proposed
@@ -343,7 +343,7 @@ def _would_plan(
     except Exception as error:  # a user's sink or converter may raise anything
         shown = opened.shown("plan", urn, error)
         if not isinstance(shown, GobblinError):
-            hint = "Mend it in its code."
+            hint = "Fix it in its code."
             shown = GobblinError(operation="plan", subject=f"dataset {urn!r}", cause=shown, hint=hint)
         return DatasetProspect(urn, Status.FAILED, str(shown), error=shown)
 

@@ -49,7 +49,7 @@ class DatasetReport:
     :param deleted: the number of files that its slot deleted.
     :param holds: what its slot holds, if it has one.
     :param failure: the error that the task failed with, if it did so here.
-    :param remedy: what is to be done again, once the cause is mended.
+    :param remedy: what is to be done again, once the cause is fixed.
     :param retryable: it failed, and the same task may succeed if it is retried.
     :param already: it was committed before, and the task found nothing to do.
     """
@@ -214,7 +214,7 @@ def with_kept(report: DatasetReport, history: History, kept: Mapping[str, str]) 
     named = ", ".join(shown(one) for one in mine[:_SLOTS_NAMED])
     more = f" and {len(mine) - _SLOTS_NAMED:,} more" if len(mine) > _SLOTS_NAMED else ""
     why = "which somebody put in place of a file while it was deleted, and somebody else replaced"
-    return replace(report, detail=f"{report.detail}; kept until you take it away is {named}{more}, {why}")
+    return replace(report, detail=f"{report.detail}; kept until you take it away: {named}{more}, {why}")
 
 
 def final(slot: Slot, history: History) -> DatasetReport:
@@ -261,7 +261,7 @@ def left_behind(history: History, pending: Slot) -> DatasetNote:
     """Note a dataset that an earlier run left unfinished and that the source no longer has: no run is green while this holds."""
     status = Status.QUARANTINED if history.state.quarantined else Status.FAILED
     why = f"slot {pending.decision.slot} is not finished, and the source has no such dataset any more"
-    return DatasetNote(history.urn, status, f"{why}: mend what keeps it from being finished, or abandon it")
+    return DatasetNote(history.urn, status, f"{why}: fix what keeps it from being finished, or abandon it")
 
 
 def noted(note: DatasetNote, *, unfinished: bool) -> DatasetReport:
@@ -316,5 +316,5 @@ def incomplete(job: Job, reports: Iterable[DatasetReport]) -> IncompleteRunError
         operation="finish",
         subject=f"the run of ingestion {job.name!r}",
         cause=f"{many(len(bad), 'dataset')} not as the policy wants: {lines}{more}",
-        hint="Everything published stays. Each line names what to mend or to do.",
+        hint="Everything published stays. Each line names what to fix or to do.",
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.model.channels import ROWS, STATE
 from airflow_gobblin.model.naming import meant
-from airflow_gobblin.model.registry import registered
+from airflow_gobblin.model.registry import look_up
 from airflow_gobblin.model.wire import record
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Frame:
         return self._function()(**inputs)
 
     def _function(self) -> Callable[..., Any]:
-        function = registered(_functions, self.name)
+        function = look_up(_functions, self.name)
         if function is not None:
             return function
         raise ConfigurationError(
@@ -182,7 +182,9 @@ class Sql:
         try:
             parsed = [*Formatter().parse(self.query)]
         except ValueError as error:
-            raise self._refused(f"it is no template: {error}", "Double each brace that is the query's own.") from error
+            raise self._refused(
+                f"it is not a template: {error}", "Double each brace that is the query's own."
+            ) from error
         return [(name, spec or "", conversion or "") for _, name, spec, conversion in parsed if name is not None]
 
     def _refused(self, cause: str, hint: str) -> ConfigurationError:

@@ -143,7 +143,7 @@ def _check_same(inputs: Sequence[Input], state: DatasetState) -> None:
     raise ConfigurationError(
         operation="plan",
         subject=f"stage {state.urn!r}",
-        cause=f"it reads {' and '.join(changes)}, and version {former.version.isoformat()} was made otherwise",
+        cause=f"it reads {' and '.join(changes)}, and version {former.version.isoformat()} was made from others",
         hint="Give it the inputs that it had; or another name; or let it make all versions again: "
         f"`airflow gobblin pipeline rewind {state.urn} --start --reason …`.",
     )

@@ -85,7 +85,7 @@ class OptionalInput:
             raise ConfigurationError(
                 operation="use",
                 subject=f"optional input {self.of.output.id!r}",
-                cause=f"it may be at most {self.at_most} behind, which is never",
+                cause=f"`at_most` is {self.at_most}, which is negative",
                 hint="Give `at_most` of zero or more.",
             )
 

@@ -219,7 +219,7 @@ def _inputs(journal: Journal) -> StageInputs:
         hint=meant(
             stages_on_record(journal.store),
             journal.ingestion,
-            otherwise="It is no stage, or no run of it has planned anything yet.",
+            otherwise="It is not a stage, or no run of it has planned anything yet.",
         ),
     )
 

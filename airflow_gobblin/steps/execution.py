@@ -93,7 +93,7 @@ def fence(step: CommitStep, context: StepContext, urn: str, slot: int) -> FenceR
                 operation="shut out",
                 subject=subject,
                 cause=error,
-                hint="The slot stays pending. Abandon it again once the cause is mended, or let the next run finish it.",
+                hint="The slot stays pending. Abandon it again once the cause is fixed, or let the next run finish it.",
             ) from error
 
 
@@ -166,7 +166,7 @@ def step_error(
             operation="publish",
             subject=f"{step.subject} in slot {slot} of dataset {urn!r}",
             cause=failure,
-            hint="Nothing is lost: mend the cause, or abandon the slot.",
+            hint="Nothing is lost: fix the cause, or abandon the slot.",
             remedy=Remedy.CARRY_OUT,
         )
     error.__cause__ = failure

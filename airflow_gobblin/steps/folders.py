@@ -32,7 +32,7 @@ class MakeFolderStep:
     path: str
     phase = Phase.PREPARE
     fence = None
-    conflict = "something that is no folder is there"
+    conflict = "something that is not a folder is there"
     lost = "it can't be made"
 
     @property
@@ -76,7 +76,7 @@ class FolderAttributesStep:
     strict: bool = False
     phase = Phase.SETTLE
     fence = None
-    conflict = "something that is no folder is there"
+    conflict = "something that is not a folder is there"
     lost = "it was removed"
 
     @property

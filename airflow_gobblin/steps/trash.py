@@ -103,7 +103,7 @@ def discard(files: Files, taken: str, backup: str) -> None:
         with suppress(FileNotFoundError):  # another process is at it, too
             files.unlink(taken)
     elif not put_new(files, taken, backup) and not put_new(files, taken, f"{backup}.{uuid.uuid4().hex}"):
-        raise NotADirectoryError(errno.ENOTDIR, "something that is no folder is in its way", backup)
+        raise NotADirectoryError(errno.ENOTDIR, "something that is not a folder is in its way", backup)
 
 
 def kept_files(files: Files) -> Iterator[tuple[str, str]]:

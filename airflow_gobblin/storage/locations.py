@@ -131,8 +131,8 @@ def _parts(location: str, schemes: Mapping[str, str], form: str) -> tuple[str, s
         raise ConfigurationError(
             operation="use",
             subject=f"a location of scheme {scheme!r}",
-            cause="the part before its '@' is no connection's id",
-            hint=f"Write it as '{scheme}://connection@{form}': keys belong into the Airflow connection.",
+            cause="the part before its '@' is not the id of a connection",
+            hint=f"Write it as '{scheme}://connection@{form}': keys belong in the Airflow connection.",
         )
     return scheme, before or None, path
 

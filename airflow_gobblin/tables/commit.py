@@ -38,7 +38,7 @@ from airflow_gobblin.tables.port import Change, Look, Merge, OpenTable, table_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableCommitStep", "looks", "slot_of", "took_hold", "version_left"]
+__all__ = ["TableCommitStep", "looks", "slot_of", "try_commit", "version_left"]
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class TableCommitStep:
             if self._is_lost(context):
                 raise StepLostError(operation="publish", subject=self.subject, cause=self.lost)
             change = self._change(context.files)
-            if took_hold(self.subject, partial(table.commit, look, change, slot.owner, slot.done)):
+            if try_commit(self.subject, partial(table.commit, look, change, slot.owner, slot.done)):
                 self._check_files_stay(context)
                 return
 
@@ -140,7 +140,9 @@ class TableCommitStep:
                     return FenceResult.WHOLE
                 if status is StepStatus.FENCED:
                     return FenceResult.HOLDS
-            if took_hold(self.subject, partial(table.commit, look, Change(form=look.form), slot.owner, slot.abandoned)):
+            if try_commit(
+                self.subject, partial(table.commit, look, Change(form=look.form), slot.owner, slot.abandoned)
+            ):
                 return FenceResult.HOLDS
         raise AssertionError("unreachable")
 
@@ -198,7 +200,7 @@ class TableCommitStep:
             operation="commit to",
             subject=self.target.table.name,
             cause=cause,
-            hint="Mend it, or abandon the slot and plan anew.",
+            hint="Fix it, or abandon the slot and plan anew.",
         )
 
     def data_files(self, files: Files) -> Iterator[DataFile]:
@@ -295,7 +297,7 @@ def looks(table: OpenTable, slot: SlotOfStep, target: TableTarget) -> Iterator[L
     )
 
 
-def took_hold(subject: str, commit: Callable[[], None]) -> bool:
+def try_commit(subject: str, commit: Callable[[], None]) -> bool:
     """Commit to a table, and return whether it took hold. It doesn't if somebody else has committed since the last look.
 
     :param subject: the step, for the log.

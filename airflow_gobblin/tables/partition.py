@@ -21,7 +21,7 @@ def parse_partition(texts: Iterable[str]) -> tuple[PartitionField, ...]:
     fields = tuple(map(_field, texts))
     twice = [field for number, field in enumerate(fields) if field in fields[:number]]
     if twice:
-        raise _refused(str(twice[0]), "it is there twice")
+        raise _refused(str(twice[0]), "it is listed twice")
     return fields
 
 

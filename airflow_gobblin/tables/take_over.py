@@ -14,7 +14,7 @@ from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.table import Owner, SlotOfStep, TableTarget
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.steps.base import FenceResult, Phase, StepContext, StepStatus, TargetFile
-from airflow_gobblin.tables.commit import looks, slot_of, took_hold
+from airflow_gobblin.tables.commit import looks, slot_of, try_commit
 from airflow_gobblin.tables.port import Change, Look, OpenTable, table_of
 
 __all__ = ["TableTakeOverStep"]
@@ -67,7 +67,7 @@ class TableTakeOverStep:
                 return
             if status is StepStatus.FENCED:
                 raise StepFencedError(operation="publish", subject=self.subject, cause="it is shut out")
-            if took_hold(self.subject, partial(table.take_over, look, slot.owner, slot.done)):
+            if try_commit(self.subject, partial(table.take_over, look, slot.owner, slot.done)):
                 return
 
     def fence(self, context: StepContext) -> FenceResult:
@@ -82,7 +82,9 @@ class TableTakeOverStep:
             status = self._marked(look, slot)
             if status is not StepStatus.TODO:
                 return FenceResult.WHOLE if status is StepStatus.DONE else FenceResult.HOLDS
-            if took_hold(self.subject, partial(table.commit, look, Change(form=look.form), slot.owner, slot.abandoned)):
+            if try_commit(
+                self.subject, partial(table.commit, look, Change(form=look.form), slot.owner, slot.abandoned)
+            ):
                 return FenceResult.HOLDS
         raise AssertionError("unreachable")
 

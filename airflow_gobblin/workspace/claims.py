@@ -194,7 +194,7 @@ class Claims:
             raise ClaimError(
                 operation="release",
                 subject=f"the claim on {claim.folder!r} below {self._root}",
-                cause="it was released, and somebody else claimed the folder, in this moment",
+                cause="it was released, and somebody else claimed the folder, just now",
                 hint="Look at it again.",
             )
         return found
@@ -248,7 +248,7 @@ def check_folder(folder: str, urn: str, holds: Holds) -> str:
     if folder == "." or not folder:
         cause = "it is the target root itself, in which staging, claims and the folders of other datasets are"
     elif not {"", ".", ".."}.isdisjoint(parts) or "\0" in folder:
-        cause = "it is no plain relative path"
+        cause = "it is not a plain relative path"
     elif parts[0] == ROOT:
         cause = "it is where an ingestion keeps its own files"
     if not cause:

@@ -120,7 +120,7 @@ def test_a_change_shows_what_it_would_do_and_does_nothing_yet(tmp_path: Path) ->
 
 def overtaken_by(action: str) -> AbstractContextManager[pytest.ExceptionInfo[LostRaceError]]:
     """Nothing is done of what was shown before another action took the slot."""
-    return pytest.raises(LostRaceError, match=f"slot 2 was taken by a {action} in this moment; nothing was changed")
+    return pytest.raises(LostRaceError, match=f"slot 2 was taken by a {action} just now; nothing was changed")
 
 
 def test_a_change_is_not_made_once_the_dataset_has_changed(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_the_slot_to_abandon_is_the_one_that_was_meant(tmp_path: Path) -> None:
     lab.decide()
     lab.run()
     lab.decide(replace(A, rows=12))
-    with pytest.raises(LostRaceError, match=r"slot 1 of dataset 'a': it was finished in this moment"):
+    with pytest.raises(LostRaceError, match=r"slot 1 of dataset 'a': it was finished just now"):
         lab.admin.abandon("a", "wrong", slot=1)
     assert lab.reopened().state("a").pending
     assert [slot.abandoned for slot in lab.admin.abandon("a", "wrong", slot=2)] == [True]
@@ -183,7 +183,7 @@ def test_a_release_that_meets_an_abandon_is_not_reported_as_done(tmp_path: Path)
     lab, store = quarantined(tmp_path)
     other = Administration(Journal.create(store, "lab"), str(tmp_path), "bob")
     store.happens = lambda: other.abandon("a", "its files are lost")
-    with pytest.raises(LostRaceError, match="can't release slot 1 of dataset 'a': it was abandoned by bob in this"):
+    with pytest.raises(LostRaceError, match="can't release slot 1 of dataset 'a': it was abandoned by bob just now"):
         lab.admin.release("a", "the disk is back")
     slot = lab.reopened().history("a").slots[0]
     assert slot.abandoned

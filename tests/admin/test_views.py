@@ -33,7 +33,7 @@ from airflow_gobblin.model.policy import CommitPolicy
 from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.model.work import Dataset, ExtractKind
 from airflow_gobblin.rows.sources.base import DatasetPlan
-from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.run.announce import note_announced, unannounced
 from airflow_gobblin.steps.base import StepContext, StepStatus
 from airflow_gobblin.storage.files import LocalFiles
 from airflow_gobblin.storage.stores.memory import MemoryStore
@@ -312,7 +312,7 @@ def test_slots_that_were_trimmed_are_still_known(tmp_path: Path) -> None:
     for rows in range(1, count + 1):
         opened = lab.opened(replace(ORDERS, rows=rows))
         for slot, _ in unannounced(opened):  # everything else stays
-            announced(opened, slot, "run")
+            note_announced(opened, slot, "run")
         lab.run()
     history = lab.journal.history("orders")
     assert history.trimmed
@@ -561,7 +561,7 @@ def test_a_position_that_an_authors_own_type_can_not_read_is_an_error_by_name(mo
         raise KeyError("letters")
 
     monkeypatch.setattr(LongWatermark, "from_json", fail)
-    with pytest.raises(ConfigurationError, match="position '5': it is no watermark of kind 'long': 'letters'"):
+    with pytest.raises(ConfigurationError, match="position '5': it is not a watermark of kind 'long': 'letters'"):
         parse_position("5", "long")
 
 

@@ -137,8 +137,8 @@ def test_a_check_finds_everything_at_once_and_makes_nothing(deployment: Deployme
     assert bad.status == 1
     found = [(row["ingestion"], row["check"], row["of"], row["cause"], row["hint"]) for row in bad.json if row["cause"]]
     expected = (
-        ("bad", "journal", "", "shop.db is no folder", "may write to"),
-        ("bad", "target", "", "shop.db is no folder", "may write to"),
+        ("bad", "journal", "", "shop.db is not a folder", "may write to"),
+        ("bad", "target", "", "shop.db is not a folder", "may write to"),
         ("bad", "dataset", "odd", "no column 'nam'", "Did you mean 'name'"),
         ("bad", "dataset", "odd", "no type for column 'at'", "casts={'at': 'timestamp'}"),
         ("bad", "dataset", "odd", "no type for column 'amount' (MONEY)", "casts={'amount': 'decimal(38,2)'}"),

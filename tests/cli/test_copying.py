@@ -139,7 +139,7 @@ def test_what_is_replaced_or_deleted_is_kept_in_the_backup(
         (("--convert", "rar"), "There are gunzip, bunzip2, unzstd"),
         (("--convert", "gunzip:3"), "no such converter"),
         (("--convert", "zstd:99"), "no such level"),
-        (("--bandwidth", "20 M"), "is no size"),
+        (("--bandwidth", "20 M"), "is not a size"),
         (("--bandwidth", "0"), "it lets nothing through"),
         (("--at-least-bytes", "0"), "it checks nothing"),
         (("--sha256sums", "/etc/passwd"), "/etc/passwd"),

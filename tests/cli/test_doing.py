@@ -222,7 +222,7 @@ def test_of_two_watermarks_the_one_that_was_answered_last_is_not_set(lab: Lab, c
     other = lambda: command("set-watermark", "orders", "--to", "13", "--yes", *WHY)  # noqa: E731
     done = command("set-watermark", "orders", "--to", to, *WHY, answer="y\n", meanwhile=other)
     assert (done.status, done.out) == (1, "")
-    assert "slot 2 was taken by a set in this moment; nothing was changed" in done.err
+    assert "slot 2 was taken by a set just now; nothing was changed" in done.err
     lab.reopened()
     assert (lab.journal.state("orders").watermark, lab.journal.state("orders").head) == (LongWatermark(13), 2)
 

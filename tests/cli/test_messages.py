@@ -109,7 +109,7 @@ def test_a_mistake_about_a_stage_is_reported_in_plain_words(lab: Lab, command: C
         expect_readable(done)
         assert done.out == "", words
         assert lab.records() == before, words
-    assert "it is no stage, and has sealed no version" in command("pipeline", "rewind", "lab", "--start", *WHY).err
+    assert "it is not a stage, and has sealed no version" in command("pipeline", "rewind", "lab", "--start", *WHY).err
 
 
 OF_COPIES = (

@@ -190,10 +190,10 @@ COVERED = {"origin": ZERO, "intervals": [[[ZERO, TEN]]]}
         ({"datasets": [{"urn": "a", "watermark": {"kind": "long", "value": 2**63 + 1}}]}, "the integers of 64 bits"),
         ({"datasets": [{"urn": "a", "watermark": {"kind": "multi_long", "value": []}}]}, "it has no position"),
         ({"datasets": [{"urn": "a", "coverage": {"origin": ZERO, "intervals": [[[ZERO, FAR]]]}}]}, "of 64 bits"),
-        ({"datasets": [{"urn": "a", "watermark": {"value": "x"}}]}, "is no watermark of Gobblin's"),
-        ({"datasets": [{"urn": "a", "watermark": {"value": 2**63 + 1}}]}, "is no watermark of Gobblin's"),
-        ({"datasets": [{"urn": "a", "watermark": {"values": "57"}}]}, "is no watermark of Gobblin's"),
-        ({"datasets": [{"urn": "a", "watermark": {"values": []}}]}, "is no watermark of Gobblin's"),
+        ({"datasets": [{"urn": "a", "watermark": {"value": "x"}}]}, "is not a Gobblin watermark"),
+        ({"datasets": [{"urn": "a", "watermark": {"value": 2**63 + 1}}]}, "is not a Gobblin watermark"),
+        ({"datasets": [{"urn": "a", "watermark": {"values": "57"}}]}, "is not a Gobblin watermark"),
+        ({"datasets": [{"urn": "a", "watermark": {"values": []}}]}, "is not a Gobblin watermark"),
         ({"datasets": [{"urn": "a", "watermark": ZERO, "coverage": COVERED}]}, "don't reach to its watermark"),
         ({"datasets": [{"urn": "a", "coverage": COVERED, "units": [UNIT, UNIT]}]}, "two of its units have one name"),
         ({"datasets": [{"urn": "a", "coverage": COVERED, "units": [UNIT, {**UNIT, "unit": "v"}]}]}, "by another unit"),
@@ -231,12 +231,12 @@ def test_a_bad_document_is_refused_and_changes_nothing(
     ("name", "expected"),
     [
         ("none.json", "No such file or directory"),
-        ("torn.json", "it is no JSON: Expecting property name enclosed in double quotes, in line 1, column 2"),
+        ("torn.json", "it is not JSON: Expecting property name enclosed in double quotes, in line 1, column 2"),
         ("latin.json", "it is not UTF-8: byte 1"),
         ("deep.json", "it is nested too deep"),
         ("twice.json", "an object has the key 'value' twice"),
         ("long.json", "an integer has 5000 digits"),
-        ("not_a_number.json", "NaN is no number in JSON"),
+        ("not_a_number.json", "NaN is not a number in JSON"),
     ],
 )
 def test_a_file_that_cannot_be_read(lab: Lab, command: CommandLine, tmp_path: Path, name: str, expected: str) -> None:
@@ -295,7 +295,7 @@ def test_an_import_that_loses_reports_what_was_done_before(lab: Lab, command: Co
         1,
         [("a", "import"), ("b", "import")],
     )
-    assert "can't import dataset 'c': slot 1 was taken by a commit in this moment" in done.err
+    assert "can't import dataset 'c': slot 1 was taken by a commit just now" in done.err
     assert "Before that, 2 of 4 were done and stay so; they are listed." in done.err
     assert lab.reopened().datasets() == ("a", "b", "c")
     rest = command("import", state, *(word for urn in "abd" for word in ("--urn", urn)), *why, "--yes")

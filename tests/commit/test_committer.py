@@ -206,7 +206,7 @@ def test_an_abort_that_meets_the_plans_own_decision_is_reported(tmp_path: Path) 
     lab = Lab(tmp_path, A, store=store)
     opened, plan = planned(lab)
     store.ending, store.before = "d/0000000001", lambda: write(opened, plan)
-    with pytest.raises(LostRaceError, match=r"slot 1 was taken by a commit in this moment"):
+    with pytest.raises(LostRaceError, match=r"slot 1 was taken by a commit just now"):
         lab.admin.abandon("a", "it read the wrong database")
     slot = only_slot(lab)
     assert (slot.decision.action, slot.finished) == (Action.COMMIT, False), (
@@ -534,8 +534,8 @@ def test_a_step_error_names_step_slot_dataset_cause_and_the_way_out(tmp_path: Pa
         opened.committer.execute(only_slot(lab), "run")
     text = str(caught.value)
     assert text.startswith("can't publish strange thing in slot 1 of dataset 'a': ValueError: I can't do it")
-    assert text.endswith("mend the cause, or abandon the slot. Then carry out its commit steps again.")
-    assert "Once that is mended, clear execute_commit_steps." in str(worded_error(caught.value))
+    assert text.endswith("fix the cause, or abandon the slot. Then carry out its commit steps again.")
+    assert "Once that is fixed, clear execute_commit_steps." in str(worded_error(caught.value))
     assert isinstance(caught.value.__cause__, ValueError)
 
 

@@ -100,7 +100,7 @@ def test_a_target_that_is_not_mounted_stops_planning_by_name_and_nothing_is_writ
         assert f"can't use target {lab.folder} of ingestion 'lab'" in message
         assert "it is empty, not mounted, not shared, or another target" in message
         assert "Mount or restore it" in message
-        assert "Once that is mended, clear the task." in str(worded_error(caught.value))
+        assert "Once that is fixed, clear the task." in str(worded_error(caught.value))
         with pytest.raises(TargetError):
             verify_recover(lab.opened(), RunRequest("dag/run"))
     assert lab.records() == before
@@ -519,7 +519,7 @@ def test_of_two_who_move_at_once_one_is_refused(lab: Lab) -> None:
     shutil.copytree(lab.folder, other.folder)
     home = other.admin.would_move()
     other.admin.move(home, "first")
-    with pytest.raises(LostRaceError, match="changed in this moment"):
+    with pytest.raises(LostRaceError, match="changed just now"):
         Administration(other.reopened(), str(other.folder), "bob").move(home, "second")
 
 
@@ -552,7 +552,7 @@ def test_a_run_that_goes_on_at_the_former_target_in_the_moment_of_a_move_takes_i
         return put_home(*args)
 
     monkeypatch.setattr(journal, "put_home", put_late)
-    with pytest.raises(LostRaceError, match=f"a run went on at {lab.folder} in this moment"):
+    with pytest.raises(LostRaceError, match=f"a run went on at {lab.folder} just now"):
         other.admin.move(home, "a larger disk")
     assert lab.reopened().homes()[-1].target == str(lab.folder)
     assert inprocess.go_on(opened, plan, NoConnections())["a"].status == "committed"

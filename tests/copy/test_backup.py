@@ -195,7 +195,7 @@ def test_a_file_that_cant_be_kept_is_not_removed(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
     for path in ("taken", "kept"):
         files.create(path).close()
-    with pytest.raises(NotADirectoryError, match="no folder is in its way"):
+    with pytest.raises(NotADirectoryError, match="not a folder is in its way"):
         discard(files, "taken", "kept/x")
     assert (tmp_path / "taken").exists()
 

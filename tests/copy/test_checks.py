@@ -175,5 +175,5 @@ def test_a_check_of_nothing_is_refused(make: Any) -> None:
 
 
 def test_what_is_no_tuple_of_checks_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no tuple of checks"):
+    with pytest.raises(ConfigurationError, match="not a tuple of checks"):
         Mirror("m", "/a", "/b", "unused", checks=[AtLeastFiles(1)])  # type: ignore[arg-type]

@@ -444,7 +444,7 @@ def test_converted_files_go_to_s3_and_come_back(versitygw: S3Server, tmp_path: P
 
 @pytest.mark.parametrize("given", [Gunzip(), [Gunzip()], ("gunzip",)])
 def test_what_is_no_tuple_of_converters_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="no tuple of converters"):
+    with pytest.raises(ConfigurationError, match="not a tuple of converters"):
         Mirror("m", "/a", "/b", "unused", convert=given)
 
 

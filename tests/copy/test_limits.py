@@ -97,5 +97,5 @@ def test_what_only_deletes_takes_no_room_of_files() -> None:
 
 @pytest.mark.parametrize("most", [0, -1, True, 1.5])
 def test_a_limit_that_is_none_is_refused(most: Any) -> None:
-    with pytest.raises(ConfigurationError, match="no number of at least 1"):
+    with pytest.raises(ConfigurationError, match="not a number of at least 1"):
         Mirror("photos", "/a", "/b", "/journal", limits=RunLimits(files=most))

@@ -367,7 +367,7 @@ def test_a_file_that_could_not_be_put_back_is_named_until_it_is_taken_away(
     reports = trees.run()
     (kept,) = (path for path in (trees.target / "_gobblin/kept").rglob("*") if path.is_file())
     assert kept.read_text() == "theirs"
-    expected = f"kept until you take it away is {kept.relative_to(trees.target)}, which somebody put in place"
+    expected = f"kept until you take it away: {kept.relative_to(trees.target)}, which somebody put in place"
     assert (expected in reports[A].detail, expected in reports[B].detail) == (True, False)
     trees.write("a/more")
     assert expected in trees.run()[A].detail

@@ -220,7 +220,7 @@ def test_an_owner_that_nobody_knows_is_named(tmp_path: Path) -> None:
     report = trees.run()["a#files"]
     assert report.status == "failed"
     assert "this host knows no group 'no-such-group'" in report.text
-    with pytest.raises(ConfigurationError, match="it is no permission"):
+    with pytest.raises(ConfigurationError, match="it is not a permission"):
         Keep(permission=0o17777)
     for odd in (-1, 0xFFFFFFFF, "", True):
         with pytest.raises(ConfigurationError, match="no user has it"):

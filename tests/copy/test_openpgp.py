@@ -197,7 +197,7 @@ BAD: dict[str, tuple[Callable[[People], bytes], Callable[[People], ConnectedConv
     "cut off": (lambda p: p.bo.encrypted(TEXT, p.ann)[:-100], lambda p: Decrypt("ann"), ""),
     "cut off in the middle": (lambda p: p.bo.encrypted(TEXT, p.ann)[:150_000], lambda p: Decrypt("ann"), ""),
     "garbage": (lambda p: TEXT[:1000], lambda p: Decrypt("ann"), ""),
-    "text": (lambda p: b"no message at all", lambda p: Decrypt("ann"), "it is no message of OpenPGP"),
+    "text": (lambda p: b"no message at all", lambda p: Decrypt("ann"), "it is not an OpenPGP message"),
     "empty": (lambda p: b"", lambda p: Decrypt("ann"), ""),
     "signed and not encrypted": (lambda p: p.bo.signed(b"x"), lambda p: Decrypt("ann"), "it isn't encrypted"),
     "encrypted and not signed": (

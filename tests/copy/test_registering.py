@@ -168,14 +168,14 @@ def test_a_location_is_as_spark_names_it(target: str, given: str, location: str)
         (lambda: hive_step(TABLE, "sales", target="webhdfs://c@namenode:9870/lake"), "Give location='hdfs://"),
         (
             lambda: hive_step(TABLE, "sales", "2026/01"),
-            "folder '2026/01' of a table by HiveTable: it is no partition dt=",
+            "folder '2026/01' of a table by HiveTable: it is not a partition dt=",
         ),
-        (lambda: hive_step(HiveTable("lake", "{dataset} {set}"), "."), "table 'Sales files' .* is no name of a table"),
+        (lambda: hive_step(HiveTable("lake", "{dataset} {set}"), "."), "table 'Sales files' .* can't name a table"),
         (lambda: HiveTable("lake", "{folder}"), "'folder' is none of its parts"),
         (lambda: HiveTable("lake", "{"), "table='{'"),
-        (lambda: HiveTable("lake; --", "t"), "no name of a database"),
-        (lambda: HiveTable("lake", "t", ("id",)), r"columns=\('id',\) .*no tuple of columns"),
-        (lambda: HiveTable("lake", "t", ("id int", "x int) --")), "no tuple of columns"),
+        (lambda: HiveTable("lake; --", "t"), "can't name a database"),
+        (lambda: HiveTable("lake", "t", ("id",)), r"columns=\('id',\) .*not a tuple of columns"),
+        (lambda: HiveTable("lake", "t", ("id int", "x int) --")), "not a tuple of columns"),
         (lambda: HiveTable("lake", "t", ("id int",), "dt date"), "Write partitions="),  # type: ignore[arg-type]
         (lambda: HiveTable("lake", "t", format="csv"), "it is none of parquet, orc"),
         (lambda: Mirror("m", "/a", "/b", "/j", register=Keep("t")), "it registers nothing"),  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ def test_what_cannot_be_registered_is_refused_before_anything_is_copied(trees: T
     trees = trees.using(register=Named(f"{trees.folder}/catalog"))
     reports = trees.run()
     assert statuses(reports) == {"no-name#files": "failed", "sales#files": "committed", "stock#files": "committed"}
-    assert "'no-name' is no name" in reports["no-name#files"].detail
+    assert "'no-name' is not a name" in reports["no-name#files"].detail
 
 
 @record("tests.named_catalog")
@@ -201,7 +201,7 @@ class Named(Catalog):
 
     def steps(self, placed: PlacedFileSet) -> Iterator[CatalogStep]:
         if not placed.dataset.isalpha():
-            raise ConfigurationError(operation="register", subject="it", cause=f"{placed.dataset!r} is no name")
+            raise ConfigurationError(operation="register", subject="it", cause=f"{placed.dataset!r} is not a name")
         yield from super().steps(placed)
 
 

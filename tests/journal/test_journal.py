@@ -138,8 +138,8 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "torn outcome": (torn(o(3)), "torn or no record"),
     "newer outcome": (newer(o(2)), "version 2, and the airflow-gobblin installed here knows 1"),
     "torn note": (torn("n/0000000002/000000-failed"), "torn or no record"),
-    "first slot missing": (gone(d(1), o(1)), "slots 2 to 3 are not without a gap"),
-    "middle slot missing": (gone(d(2), o(2)), "slots 1 to 3 are not without a gap"),
+    "first slot missing": (gone(d(1), o(1)), "slots 2 to 3 have a gap"),
+    "middle slot missing": (gone(d(2), o(2)), "slots 1 to 3 have a gap"),
     "decision missing below its outcome": (gone(d(3)), r"slots \[3\] have an outcome or notes, and no decision"),
     "decision missing below its note": (gone(d(2), o(2), d(3), o(3)), r"slots \[2\] have an outcome or notes"),
     "outcome missing below a decision": (gone(o(2)), "slot 3 doesn't follow from slot 2"),
@@ -149,13 +149,13 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "decision changed with its digest": (resigned(d(2), reason="forged"), "outcome of slot 2 belongs to another decision"),
     "outcome changed with its digest": (resigned(o(2), reason="forged"), "slot 3 doesn't follow from slot 2"),
     "a record of another kind": (copied("a", o(2), d(2)), "expected a Decision"),
-    "a key that is none": (lambda lab: put(lab, "d/2", b"x"), "'d/2' is no record of it"),
-    "a key of an unknown kind": (lambda lab: put(lab, "e/0000000001", b"x"), "'e/0000000001' is no record of it"),
-    "a key of an unknown kind by itself": (lambda lab: put(lab, "lease", b"x"), "'lease' is no record of it"),
-    "a key that goes on": (lambda lab: put(lab, "snap/0000000009/x", b"x"), "'snap/0000000009/x' is no record of it"),
-    "a key in other digits": (lambda lab: put(lab, "d/000000000\u0664", b"x"), "is no record of it"),
-    "a note without a number": (lambda lab: put(lab, "n/0000000002/failed", b"x"), "'n/0000000002/failed' is no record of it"),
-    "a shard that is none": (lambda lab: put(lab, "c/0123", b"x"), "'c/0123' is no record of it"),
+    "a key that is none": (lambda lab: put(lab, "d/2", b"x"), "'d/2' is not a record of it"),
+    "a key of an unknown kind": (lambda lab: put(lab, "e/0000000001", b"x"), "'e/0000000001' is not a record of it"),
+    "a key of an unknown kind by itself": (lambda lab: put(lab, "lease", b"x"), "'lease' is not a record of it"),
+    "a key that goes on": (lambda lab: put(lab, "snap/0000000009/x", b"x"), "'snap/0000000009/x' is not a record of it"),
+    "a key in other digits": (lambda lab: put(lab, "d/000000000\u0664", b"x"), "is not a record of it"),
+    "a note without a number": (lambda lab: put(lab, "n/0000000002/failed", b"x"), "'n/0000000002/failed' is not a record of it"),
+    "a shard that is none": (lambda lab: put(lab, "c/0123", b"x"), "'c/0123' is not a record of it"),
 }  # fmt: skip
 
 
@@ -171,6 +171,7 @@ def test_a_bad_record_stops_its_dataset_by_name_and_no_other(lab: Lab, name: str
     text = str(caught.value)
     assert "'a'" in text or "lab/a/" in text
     assert caught.value.hint
+    assert text.count(caught.value.hint) == 1
     assert not caught.value.retryable
 
     reports = lab.run(replace(A, rows=20), replace(B, rows=20))
@@ -387,7 +388,7 @@ def test_a_journal_keeps_its_id_and_each_store_has_its_own() -> None:
 def test_a_journal_whose_id_is_bad_is_not_opened(data: bytes) -> None:
     store = MemoryStore("memory://here")
     store.put_if_absent("_journal", data)
-    with pytest.raises(RecordError, match=r"'_journal' in memory://here.*no journal's id.*Restore it"):
+    with pytest.raises(RecordError, match=r"'_journal' in memory://here.*not a journal's id.*Restore it"):
         Journal.create(store, "flights")
 
 

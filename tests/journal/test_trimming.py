@@ -22,7 +22,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.plan import RunPlan
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
-from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.run.announce import note_announced, unannounced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.open_job import OpenJob
@@ -59,7 +59,7 @@ def ran(lab: Lab, rows: int, *, announced: bool = True) -> None:
 def announce(lab: Lab) -> None:
     opened = lab.opened()
     for slot, _ in [*unannounced(opened)]:
-        announced(opened, slot, "run")
+        note_announced(opened, slot, "run")
 
 
 def keys(lab: Lab, urn: str, kind: str) -> list[str]:
@@ -422,7 +422,7 @@ def test_an_abandoning_that_comes_too_late_is_reported(woken: tuple[Lab, Woken])
     opened, plan = asleep(lab, 4)
     write_commit_steps(opened, plan, plan.packs[0])
     store.what, store.before = "/o/", lambda: go_on(lab, 4)
-    with pytest.raises(LostRaceError, match="was finished in this moment"):
+    with pytest.raises(LostRaceError, match="was finished just now"):
         lab.admin.abandon("a", "too late")
     assert lab.rows("a") == only_a(11).all_rows()
 
@@ -432,7 +432,7 @@ def test_an_action_that_comes_too_late_is_reported(woken: tuple[Lab, Woken]) -> 
     lab.run(only_a(2))
     announce(lab)
     store.what, store.before = "/d/", lambda: go_on(lab, 3)
-    with pytest.raises(LostRaceError, match="slot 2 was taken by a commit in this moment"):
+    with pytest.raises(LostRaceError, match="slot 2 was taken by a commit just now"):
         lab.admin.rewind("a", LongWatermark(0), "too late")
     assert lab.rows("a") == only_a(10).all_rows()
 

@@ -229,7 +229,7 @@ def test_a_version_of_a_table_that_is_none_is_unreadable(version: object) -> Non
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
 def test_a_number_that_is_none_is_unreadable(number: str) -> None:
     body = RECORD[RECORD.index(b'"record":') + 9 : -1].replace(b"1.5", number.encode())
-    with pytest.raises(RecordError, match=r"the record: it is torn or no record .*is no number in JSON"):
+    with pytest.raises(RecordError, match=r"the record: it is torn or no record .*is not a number in JSON"):
         wire.loads(_signed(body), LongWatermarked, "the record")
 
 

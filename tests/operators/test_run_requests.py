@@ -118,7 +118,7 @@ def test_a_partition_key_names_a_dataset() -> None:
     ("conf", "expected"),
     [
         ({"dataset": ["a"]}, "'dataset' of the run's configuration: there is no such key. Did you mean 'datasets'"),
-        ({"x": 1}, "Known are datasets, end, flush, note, replace, request, start"),
+        ({"x": 1}, "Known: datasets, end, flush, note, replace, request, start"),
         ({"datasets": "a"}, "it is not a list of URNs"),
         ({"datasets": [1]}, "it is not a list of URNs"),
         ({"replace": "yes", "start": 1}, "it is not true or false"),

@@ -311,7 +311,7 @@ def test_all_that_a_file_can_define_of_tables(load: Load, given: str, sink: Sink
     ("given", "expected"),
     [
         ("delta: {location: '/lake/{dataset}', workspace: work}", r"sink\.delta\.workspace: "),
-        ("delta: {location: '/lake/{datset}', workspace: /work}", r"sink\.delta: .*{datset} is no placeholder"),
+        ("delta: {location: '/lake/{datset}', workspace: /work}", r"sink\.delta: .*{datset} is not a placeholder"),
         (
             "postgres: {conn_id: w, table: c, workspace: /work, schema_rule: change}",
             "expected 'refuse', 'add' or 'widen', found 'change'",
@@ -792,7 +792,7 @@ def changed(old: str, new: str) -> str:
             changed(", delta:", ", dleta:"),
             "7:44: source.sql.tables[0].dleta: there is no such key. Did you mean 'delta'?",
         ),
-        (LEAST + "zzz: 1", "11:1: zzz: there is no such key. Known are attempts, batch, …"),
+        (LEAST + "zzz: 1", "11:1: zzz: there is no such key. Known: attempts, batch, …"),
         (changed("sql:", "mysql:"), "4:3: source.mysql: there is no such key. Did you mean 'sql'?"),
         (changed("table: customers, ", ""), "8:9: source.sql.tables[1]: there is no 'table'"),
         (changed("name: shop\n", ""), "1:1: there is no 'name'"),
@@ -811,7 +811,7 @@ def changed(old: str, new: str) -> str:
         (LEAST + "retention: {days: 1e300}", "11:12: retention: it can't be used: …"),
         (
             LEAST + "converters: [{upper: {}}]",
-            "11:15: converters[0].upper: there is no such key. Known are add_column, …",
+            "11:15: converters[0].upper: there is no such key. Known: add_column, …",
         ),
         (
             LEAST + "converters: [{acme.upper: {}}]",
@@ -873,7 +873,7 @@ def changed(old: str, new: str) -> str:
         ("", "1:1: it is empty"),
         (LEAST + "name: shop", "11:1: name: the key was given before, in line 1"),
         (changed("kind: append_only", "kind: !!python/name:os.system"), "7:31: …kind: the tag …"),
-        (LEAST.replace("sink:", "sink"), "…: it is no YAML: …"),
+        (LEAST.replace("sink:", "sink"), "…: it is not YAML: …"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line_and_what_was_expected(
@@ -930,7 +930,7 @@ def test_two_files_with_one_name(problems: Callable[..., list[str]], load: Load,
 def test_a_password_is_refused_and_not_shown(problems: Callable[..., list[str]], text: str, where: str) -> None:
     (found,) = problems(text)
     assert found.startswith(f"a.yaml:{where}: ")
-    assert "password" in found.lower() or "keys belong into the Airflow connection" in found or "given before" in found
+    assert "password" in found.lower() or "keys belong in the Airflow connection" in found or "given before" in found
     assert "hunter2" not in found
 
 

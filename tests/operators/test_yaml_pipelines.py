@@ -183,7 +183,7 @@ def test_a_file_without_a_schedule_has_stages_that_are_only_woken(load: Load) ->
         ("[joined]", "joined/rows", "25:15: jobs[2].reads.joined: …stage 'joined' has no channel of that name…"),
         ("[joined]", "[delays]", "7:3: jobs: …its stages read each other: …"),
         ("[joined]", "[]", "25:15: jobs[2].reads.joined: expected a list of at least 1, found an empty one"),
-        ("[joined]", "{all: raw}", "25:16: jobs[2].reads.joined.all: there is no such key. Known are optional, whole"),
+        ("[joined]", "{all: raw}", "25:16: jobs[2].reads.joined.all: there is no such key. Known: optional, whole"),
         ("[joined]", "joined/", "25:15: jobs[2].reads.joined: …"),
         ("FROM {joined}", "FROM {join}", "22:5: jobs[2]: …there is no input 'join'…"),
         ("/lake/delays", "lake", "26:32: jobs[2].writes.parquet.target: can't publish to target 'lake'…"),
@@ -214,7 +214,7 @@ def test_each_loader_names_the_other(tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text(LEAST)
     with pytest.raises(ConfigurationError, match="it is a pipeline, which `load_pipelines` reads"):
         load_ingestions("flights.yaml", relative_to=tmp_path)
-    with pytest.raises(ConfigurationError, match="it is no pipeline: `load_ingestions` reads it"):
+    with pytest.raises(ConfigurationError, match="it is not a pipeline: `load_ingestions` reads it"):
         load_pipelines("shop.yaml", relative_to=tmp_path)
     with pytest.raises(ConfigurationError, match=r"can't load pipelines from '\*\.yml'.*no file in"):
         load_pipelines("*.yml", relative_to=tmp_path)

@@ -230,7 +230,7 @@ def test_what_can_t_be_is_reported(browse: Browse) -> None:
     visit(page, "dataset", urn="orders")
     page.get_by_label("Rewind to").fill("yesterday")
     page.get_by_role("button", name="Rewind").click()
-    expect(page.get_by_role("alert")).to_contain_text("no watermark of kind 'long'")
+    expect(page.get_by_role("alert")).to_contain_text("not a watermark of kind 'long'")
 
 
 # Its actions; each on a dataset of its own

@@ -49,7 +49,7 @@ from airflow_gobblin.rows import extraction
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.rows.work import RowsBinding, RowsWork
 from airflow_gobblin.run import replan
-from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.run.announce import note_announced, unannounced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.extract import missing_units
@@ -653,7 +653,7 @@ class History:
             for report in finish(pipe, plan):
                 self.check_report(run, plan, report)
             for slot, _ in unannounced(pipe, self.urns):
-                announced(pipe, slot, plan.run_key)
+                note_announced(pipe, slot, plan.run_key)
             return
         assert pack is not None
         if stage == "extract":

@@ -34,7 +34,7 @@ from airflow_gobblin.model.work import Pack
 from airflow_gobblin.rows import extraction
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.rows.work import RowsWork
-from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.run.announce import note_announced, unannounced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.extract import missing_units
@@ -355,7 +355,7 @@ class Run:
         opened = process.opened
         self.final = finish(opened, self._planned)
         for slot, _ in unannounced(opened, (r.urn for r in self.final)):
-            announced(opened, slot, self._planned.run_key)
+            note_announced(opened, slot, self._planned.run_key)
 
 
 class Look:

@@ -292,8 +292,8 @@ def test_the_page_of_batches(tmp_path: Path) -> None:
         ({"bytes": 0}, "it is not above zero"),
         ({"rows": -1}, "it is not above zero"),
         ({"age": timedelta(0)}, "it is not above zero"),
-        ({"rows": 1, "kept": 0.0}, "it is no share"),
-        ({"rows": 1, "kept": 1.1}, "it is no share"),
+        ({"rows": 1, "kept": 0.0}, "it is not a share"),
+        ({"rows": 1, "kept": 1.1}, "it is not a share"),
     ],
 )
 def test_a_batch_without_meaning_is_refused(options: dict[str, object], cause: str) -> None:

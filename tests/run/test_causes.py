@@ -123,8 +123,8 @@ def test_that_the_steps_could_not_be_written_is_the_cause_at_the_end_too(
     written, executed, finished, error = reported((lab.opened(), plan))
     assert cause in written
     assert executed == "nothing is decided for it in this run"
-    assert finished.endswith(". Once that is mended, clear write_commit_steps with its downstream tasks.")
-    assert written.startswith(finished.partition(". Once that is mended")[0])
+    assert finished.endswith(". Once that is fixed, clear write_commit_steps with its downstream tasks.")
+    assert written.startswith(finished.partition(". Once that is fixed")[0])
     assert "extract" not in finished
     assert error.count(cause) == 1
 
@@ -151,7 +151,7 @@ def test_that_the_steps_were_never_written_is_reported_and_not_that_the_extract_
     assert report.status == "failed"
     assert worded(report).detail == (
         "its 3 units have results, and its commit steps were not written. "
-        "Once that is mended, clear write_commit_steps with its downstream tasks."
+        "Once that is fixed, clear write_commit_steps with its downstream tasks."
     )
 
 
@@ -202,7 +202,7 @@ def test_an_unfinished_slot_shows_why_at_the_end_too(tmp_path: Path) -> None:
     _, executed, finished, error = reported((opened, plan))
     assert "neither it nor its staged file" in executed
     assert executed.partition(". Once")[0].rstrip(".") in finished
-    assert finished.endswith("Once that is mended, clear execute_commit_steps.")
+    assert finished.endswith("Once that is fixed, clear execute_commit_steps.")
     assert error.count("neither it nor its staged file") == 1
 
 

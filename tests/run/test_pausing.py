@@ -18,7 +18,7 @@ from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Action, Decision
 from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind
-from airflow_gobblin.run.announce import announced
+from airflow_gobblin.run.announce import note_announced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
@@ -286,7 +286,7 @@ def test_a_pause_outlives_trimming(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     lab.admin.pause("a", "three")
     for number in range(3):
         lab.admin.set_watermark("a", LongWatermark(20 + number), "skipped")
-    announced(lab.opened(), lab.journal.history("a").slot(1), "")
+    note_announced(lab.opened(), lab.journal.history("a").slot(1), "")
     assert trimming.trim(lab.journal, lab.journal.history("a"))
     history = lab.reopened().history("a")
     assert history.snapshot is not None
@@ -308,7 +308,7 @@ def test_a_pause_follows_from_a_snapshot(tmp_path: Path, monkeypatch: pytest.Mon
     lab = Lab(tmp_path, A)
     for number in range(10, 16):
         lab.run(replace(A, rows=number))
-        announced(lab.opened(), lab.journal.history("a").slots[-1], "")
+        note_announced(lab.opened(), lab.journal.history("a").slots[-1], "")
     lab.admin.pause("a", "to look at it")
     lab.admin.resume("a", "seen")
     assert trimming.trim(lab.journal, lab.reopened().history("a"))

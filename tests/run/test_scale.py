@@ -32,7 +32,7 @@ from airflow_gobblin.model.work import (
 from airflow_gobblin.operators.task_logs import IDLE_LOGGED, log_reports
 from airflow_gobblin.operators.tasks import CreateWorkUnitsOperator
 from airflow_gobblin.rows.sources.base import DatasetPlan
-from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.run.announce import note_announced, unannounced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.extract import missing_units
 from airflow_gobblin.run.finish import finish
@@ -90,7 +90,7 @@ def lab(tmp_path: Path, store: Counted) -> Lab:
     lab.run()
     opened = lab.opened()
     for slot, _ in [*unannounced(opened)]:
-        announced(opened, slot, "run")
+        note_announced(opened, slot, "run")
     lab.reopened()
     store.asked.clear()
     store.together.clear()

@@ -202,7 +202,7 @@ def test_a_driver_without_secrets_names_both_places_for_them(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"conn_id": "spark_here"}, r"durable driver to 'local\[2\]'.*no standalone cluster"),
+        ({"conn_id": "spark_here"}, r"durable driver to 'local\[2\]'.*not a standalone cluster"),
         ({"conn_id": "spark_nowhere"}, "'spark_nowhere': Airflow has no such connection"),
         ({"env_vars": {"A": "b"}}, "it runs in the environment of a worker, and `env_vars` can't be added to that"),
     ],

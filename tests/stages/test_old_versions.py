@@ -148,7 +148,7 @@ def test_the_state_after_a_version_is_read_as_it_was_then(totals: Totals) -> Non
 
 
 def test_a_state_that_is_given_up_is_reported_with_those_that_are_kept(totals: Totals) -> None:
-    kept = r"it is given up\. Kept is that of 1970-01-01T00:00:06\+00:00, 1970-01-01T00:00:09\+00:00, 1970-"
+    kept = r"it is given up\. The state of 1970-01-01T00:00:06\+00:00, 1970-01-01T00:00:09\+00:00, 1970-"
     with pytest.raises(StateGivenUpError, match=kept):
         totals.read.read_state("totals", version=version(3))
     with pytest.raises(NotFoundError, match=r"Next to it are 1970-01-01T00:00:06\+00:00 and 1970-01-01T00:00:09"):
@@ -158,6 +158,6 @@ def test_a_state_that_is_given_up_is_reported_with_those_that_are_kept(totals: T
 
 
 def test_what_keeps_no_state_has_none_to_read(diamond: Diamond) -> None:
-    for job, urn, cause in (("both", "both", "it keeps none"), ("raw", "a", "it is no stage")):
+    for job, urn, cause in (("both", "both", "it keeps none"), ("raw", "a", "it is not a stage")):
         with pytest.raises(NotFoundError, match=f"can't read the state of '{urn}': {cause}"):
             Journal.open(diamond.journal, job).read_state(urn)

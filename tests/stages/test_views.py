@@ -269,7 +269,7 @@ def test_what_is_no_stage_is_refused_by_name(diamond: Diamond) -> None:
     diamond.grow(6)
     diamond.rest()
     for look in (lambda journal: stage_view(journal, NoConnections()), versions_of):
-        with pytest.raises(ConfigurationError, match="It is no stage"):
+        with pytest.raises(ConfigurationError, match="It is not a stage"):
             look(Journal.open(diamond.journal, "raw"))
         with pytest.raises(ConfigurationError, match="Did you mean 'both'"):
             look(Journal.open(diamond.journal, "bth"))

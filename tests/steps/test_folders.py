@@ -36,7 +36,7 @@ def test_anything_else_where_a_folder_is_to_be_is_a_conflict(context: StepContex
     root.mkdir()
     (root / "photos").symlink_to(root) if kind == "link" else (root / "photos").write_bytes(b"theirs")
     for step in (MakeFolderStep("photos"), FolderAttributesStep("photos", Attributes(0o700))):
-        with pytest.raises(StepConflictError, match="something that is no folder is there"):
+        with pytest.raises(StepConflictError, match="something that is not a folder is there"):
             carry_out(step, context, "photos", 1)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_gobblin.journal import journal
 from airflow_gobblin.model.work import ExtractKind
-from airflow_gobblin.run.announce import announced, unannounced
+from airflow_gobblin.run.announce import note_announced, unannounced
 from airflow_gobblin.run.decide import write_commit_steps
 from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.storage.stores import base
@@ -230,7 +230,7 @@ def test_a_slot_that_was_trimmed_is_not_taken_again_where_the_snapshot_is_seen_l
             lab.run(rows(number))
             opened = lab.opened()
             for slot, _ in [*unannounced(opened)]:
-                announced(opened, slot, "run")
+                note_announced(opened, slot, "run")
 
     run(5, 6, 7)
     seen = Paused(store, lambda: LAG, clock.now)

@@ -65,7 +65,7 @@ def expect(report: DatasetReport, *texts: str) -> None:
 
 
 def only_b(lab: TableLab, *texts: str) -> None:
-    """A run publishes dataset b, and gives the reason why not dataset a; once that is mended, so is a."""
+    """A run publishes dataset b, and gives the reason why not dataset a; once that is fixed, so is a."""
     reports = lab.run()
     expect(reports["a"], *texts)
     assert reports["b"].status == "committed"

@@ -621,7 +621,7 @@ def test_a_server_that_is_out_of_reach_is_reported_without_secrets(warehouse: Wa
     ("namespace", "table", "cause"),
     [
         ("public", "x" * 64, "longer than the 63 bytes"),
-        ("public", "", "is no name"),
+        ("public", "", "is not a name"),
         ("_gobblin", "t", "where the marks"),
     ],
 )

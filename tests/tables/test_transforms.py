@@ -129,5 +129,5 @@ def test_a_partition_is_parsed() -> None:
 def test_what_is_no_partition_is_refused_by_name(text: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         parse_partition([text])
-    with pytest.raises(ConfigurationError, match="it is there twice"):
+    with pytest.raises(ConfigurationError, match="it is listed twice"):
         parse_partition(["day(a)", "b", "day(a)"])

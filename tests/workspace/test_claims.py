@@ -492,7 +492,7 @@ def test_a_decision_in_the_moment_of_a_release_takes_the_claim_back(
         return release(self, *args, **options)
 
     monkeypatch.setattr(Claims, "release", decided)
-    with pytest.raises(LostRaceError, match="slot 1 of dataset 'a' was decided in this moment; it is claimed again"):
+    with pytest.raises(LostRaceError, match="slot 1 of dataset 'a' was decided just now; it is claimed again"):
         Administration(Journal.create(lab.store, "lab"), str(tmp_path), "bob").release_claim("a", "it moves away")
     assert claims(tmp_path).valid()["a"].urn == "a"
 

@@ -161,7 +161,7 @@ class _Names:
         if ".." in parts:
             return "leads out of the archive"
         if "" in parts or "." in parts:
-            return "is no plain path"
+            return "is not a plain path"
         if "\\" in path or any(unicodedata.category(char) == "Cc" for char in path):
             return "has a backslash or a control character"
         if len(data) > _MOST_PATH or max(len(part.encode()) for part in parts) > _MOST_NAME:
@@ -224,7 +224,7 @@ class _Forward:
             raise ValueError(f"it ends without a mark, or has a bad header before byte {self.tell():,}")
         while some := self._some(_BLOCK):
             if some.count(0) != len(some):
-                raise ValueError("something is behind its end")
+                raise ValueError("more bytes follow its end")
 
     def _some(self, size: int) -> bytes:
         found = self._reader.read(size)

@@ -48,7 +48,7 @@ _WHY = {
     "BAD_PASSPHRASE": "the passphrase is wrong",
     "MISSING_PASSPHRASE": "the key needs a passphrase, and the connection has none",
     "NO_SECKEY": _NO_KEY,
-    "NODATA": "it is no message of OpenPGP",
+    "NODATA": "it is not an OpenPGP message",
     "BADMDC": "it was tampered with",
     "BADSIG": "its signature is wrong: it was tampered with",
     "NO_PUBKEY": "it is signed by a key that the connection doesn't have",
@@ -258,7 +258,7 @@ class Gpg:
                 yield block
             code = running.ended()
         if not status.words.keys() & {"NEWSIG", "ERRSIG"}:
-            raise OpenPgpError("the file beside it is no detached signature of OpenPGP")
+            raise OpenPgpError("the file beside it is not a detached OpenPGP signature")
         self._judge(code, status)
 
     def _judge(self, code: int, status: _Status) -> None:

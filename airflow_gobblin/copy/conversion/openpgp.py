@@ -115,7 +115,7 @@ class CheckDetachedSignature:
             raise ConfigurationError(
                 operation="use",
                 subject=f"companions={given!r} of CheckDetachedSignature",
-                cause="they are no extensions",
+                cause="they are not extensions",
                 hint="Leave them out, or write ('.sig',).",
             )
 
@@ -185,7 +185,7 @@ def _take_fingerprints(converter: object, name: str, *, needed: bool = False) ->
         raise ConfigurationError(
             operation="use",
             subject=f"{name}={given!r} of {type(converter).__name__}",
-            cause="it is no tuple of fingerprints" if not isinstance(given, tuple) else "it is empty",
+            cause="it is not a tuple of fingerprints" if not isinstance(given, tuple) else "it is empty",
             hint="Give the whole fingerprints of keys: ('0123456789ABCDEF0123456789ABCDEF01234567',).",
         )
     object.__setattr__(converter, name, tuple(_fingerprint(converter, one) for one in given))

@@ -59,7 +59,9 @@ def check_refuser(who: object, on_bad: OnBadRow, at_most: int | float | None) ->
         raise ConfigurationError(
             operation="use",
             subject=f"at_most={at_most!r} of check {who!r}",
-            cause="it leaves out no rows: it fails at the first bad one" if is_rows or is_share else "it is no bound",
+            cause="it leaves out no rows: it fails at the first bad one"
+            if is_rows or is_share
+            else "it is not a bound",
             hint="Let it drop them, on_bad=OnBadRow.DROP, or keep them apart, on_bad=OnBadRow.DEAD_LETTER."
             if is_rows or is_share
             else "Give a number of rows, as an integer, or a share of the rows between 0 and 1, such as 0.01.",

@@ -1,1 +1,1 @@
-"""The destinations of rows: the protocol (`base`), a module that declares each sink, and modules that write their files."""
+"""The destinations of rows: the port (`base`), a module that declares each sink, and modules that write their files."""

@@ -111,7 +111,7 @@ class ParquetSink:
             if at < 0:
                 cause = f"it has no column {column!r} to partition by"
             elif not can_be_partition(schema.field(at).type):
-                cause = f"partition column {column!r} is {schema.field(at).type}, which is no name of a folder"
+                cause = f"partition column {column!r} is {schema.field(at).type}, which can't name a folder"
             else:
                 continue
             raise SchemaConflictError(

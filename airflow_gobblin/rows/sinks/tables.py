@@ -44,7 +44,7 @@ def named(template: str, urn: str) -> str:
             raise ConfigurationError(
                 operation="name",
                 subject=f"the tables {template!r}",
-                cause=f"{found} is no placeholder",
+                cause=f"{found} is not a placeholder",
                 hint=f"Write {_DATASET} where the dataset's key is to be.",
             )
     return template.replace(_DATASET, table_key(urn))

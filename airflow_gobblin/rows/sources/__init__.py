@@ -1,1 +1,1 @@
-"""The origins of rows: the protocol (`base`), and one file a source."""
+"""The origins of rows: the port (`base`), and a module or package for each source."""

@@ -228,7 +228,7 @@ class HdfsFiles:
 
     def set_folder(self, path: str, attributes: Attributes) -> None:
         if self.folder(path) is None:
-            raise NotADirectoryError(errno.ENOTDIR, "it is no folder", path)
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", path)
         raise_first(give_attributes(self.client, self.at(path), attributes))
 
     def has(self, path: str, attributes: Attributes) -> bool:

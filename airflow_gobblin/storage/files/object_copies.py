@@ -202,7 +202,7 @@ async def _marks(filesystem: Any, source: str, marked: _Marked) -> dict[str, Any
 
     found = await _properties(filesystem, source)
     if found.blob_type != BlobType.BLOCKBLOB:
-        raise OSError(errno.ENOTSUP, f"it is no block blob, but {found.blob_type}", source)
+        raise OSError(errno.ENOTSUP, f"it is not a block blob but {found.blob_type}", source)
     return {
         "metadata": marked.metadata(found.metadata or {}),
         "source_etag": f'"{marked.source}"',

@@ -264,13 +264,13 @@ class _Answer:
         if self.expired:
             return "The credentials have expired: renew them in the Airflow connection, or in the environment."
         if self.code in _UNKNOWN_KEYS or "Credential" in type(self.error).__name__:
-            return "The credentials are wrong or missing: mend the connection before the '@' in the URL, or the environment."
+            return "The credentials are wrong or missing: correct the connection before the '@' in the URL, or the environment."
         if self.code in _OTHER_REGION:
             return "The bucket is in another region: name it in the connection (region_name)."
         if self.status in (401, 403):
             return f"The credentials must have permission {_PERMISSION[operation]} in bucket {bucket!r}."
         if self.status == 404:
-            return f"Make bucket {bucket!r}, or mend its name in the URL; or the connection's endpoint_url is no object store."
+            return f"Make bucket {bucket!r}, or correct its name in the URL; or the connection's endpoint_url is wrong."
         if self.status is not None and not self.final:
             return f"The store, or a proxy before it, kept answering {self.status} until now."
         if not self.final:

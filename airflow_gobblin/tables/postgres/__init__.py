@@ -91,7 +91,7 @@ def quoted(name: str) -> str:
 def why_no_name(name: str) -> str:
     """Return why PostgreSQL can't use a name as it is; empty if it can."""
     if not name or "\0" in name:
-        return "is no name"
+        return "is not a name"
     if len(name.encode(errors="surrogatepass")) > LONGEST_NAME:
         return f"is longer than the {LONGEST_NAME} bytes of a name in PostgreSQL"
     return ""

@@ -144,7 +144,7 @@ def fitted(schema: pa.Schema, subject: str) -> pa.Schema:
     """
     unfit = [f"column {field.name!r} ({why})" for field in schema if (why := _why_unfit(field))]
     unfit += [
-        f"column {name!r} (is there twice)" for name in sorted({n for n in schema.names if schema.names.count(n) > 1})
+        f"column {name!r} (is listed twice)" for name in sorted({n for n in schema.names if schema.names.count(n) > 1})
     ]
     if unfit:
         raise SchemaConflictError(

@@ -52,7 +52,7 @@ def test_they_distinguish_good_rows_from_bad(check: RowCheck, good: list[bool]) 
 
 @pytest.mark.parametrize("at_most", [-1, 0.0, 1.0, 1.5, True, "1"])
 def test_a_bound_is_a_number_of_rows_or_a_share(at_most: float) -> None:
-    with pytest.raises(ConfigurationError, match="it is no bound"):
+    with pytest.raises(ConfigurationError, match="it is not a bound"):
         NotNull(("int",), OnBadRow.DROP, at_most)
 
 

@@ -115,15 +115,15 @@ def test_what_is_no_value_of_the_schema_is_bad_alone(value: bytes) -> None:
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        ("{", "no JSON"),
-        ('"string"', "it is no record"),
-        (json.dumps(of()), "it is no record with fields"),
+        ("{", "not JSON"),
+        ('"string"', "it is not a record"),
+        (json.dumps(of()), "it is not a record with fields"),
         (json.dumps(of(field("x", ["int", "string"]))), "field 'x' is a union of int, string"),
         (json.dumps(of(field("x", ["null"]))), "field 'x' is a union of null alone"),
         (json.dumps(of(field("x", ["null", "shop.Order"]))), "field 'x' is of type 'shop.Order'"),
         (json.dumps(of(field("x", {"type": "array", "items": "null"}))), "'x\\[\\]' is of type 'null'"),
         (json.dumps(of(field("x", "bytes", "decimal", precision=50))), "a decimal of 50 digits"),
-        (json.dumps(of(field("x", "nonsense"))), "no schema of Avro"),
+        (json.dumps(of(field("x", "nonsense"))), "not an Avro schema"),
     ],
 )
 def test_a_schema_that_cant_be_columns_is_refused(schema: str, expected: str) -> None:

@@ -153,7 +153,7 @@ def test_deep_values_are_no_danger() -> None:
 def test_text_is_utf_8() -> None:
     rows, bad = decode(["Zürich".encode(), None, b"\xff", b""], TextValues())
     assert [row["value"] for row in rows] == ["Zürich", None, None, ""]
-    assert bad == {2: "it is no text in UTF-8"}
+    assert bad == {2: "it is not UTF-8 text"}
     assert decode([b"\xff", None], BytesValues()) == ([{"value": b"\xff"}, {"value": None}], {})
 
 
@@ -248,7 +248,7 @@ def test_bad_values_are_dead_letters_with_their_bytes_and_positions(kafka: Kafka
         ('{"partition": 1, "offset": 3}', b'{"id": "x"}'),
     ]
     one = next(one for one in letters if one["raw"] == b"\xff")
-    assert (one["refused_by"], one["reason"]) == ("kafka_json", "it is no JSON object")
+    assert (one["refused_by"], one["reason"]) == ("kafka_json", "it is not a JSON object")
     row = json.loads(one["row"])
     assert datetime.fromisoformat(row.pop("timestamp")).tzinfo is not None
     expected = {"partition": 1, "offset": 1, "key": "a/8=", "headers": [{"key": "h", "value": "AA=="}]}

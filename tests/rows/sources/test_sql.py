@@ -533,7 +533,7 @@ def test_nulls_in_a_delta_column_are_an_error_until_they_are_left_out(database: 
 
 
 def test_a_delta_column_must_have_an_order_of_positions(events: Database) -> None:
-    with pytest.raises(ConfigurationError, match=r"delta column 'name' .* is no integer, date or timestamp"):
+    with pytest.raises(ConfigurationError, match=r"delta column 'name' .* is not an integer, date or timestamp"):
         runs(events, "events", delta="name").plan()
 
 

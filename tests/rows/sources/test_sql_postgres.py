@@ -162,7 +162,7 @@ def test_an_array_that_is_no_list_is_named_and_can_be_cast(
     loads = runs(database, "t", SNAPSHOT, columns=("x",))
     with pytest.raises(
         SourceError,
-        match=r"column x: .* is no list, by its dimensions or where it begins; read it by the cast 'string'",
+        match=r"column x: .* is not a list, by its dimensions or where it begins; read it by the cast 'string'",
     ):
         loads.run()
     assert len(with_options(loads, casts={"x": "string"}).rows()) == 1

@@ -249,7 +249,7 @@ def test_a_bucket_with_just_these_permissions_will_do(versitygw: S3Server, bucke
 def test_places_that_are_none_are_distinguished(versitygw: S3Server, bucket: str, hurry: None) -> None:
     access = versitygw.access
     wrong: dict[str, tuple[str, S3Access]] = {
-        "Make bucket 'no-such-bucket', or mend its name": ("no-such-bucket/j", access),
+        "Make bucket 'no-such-bucket', or correct its name": ("no-such-bucket/j", access),
         "credentials are wrong or missing": (f"{bucket}/j", replace(access, secret="wrong")),
         "credentials are wrong": (f"{bucket}/j", replace(access, key="nobody")),
         "No answer came: check the connection's endpoint_url": (f"{bucket}/j", access.through("http://127.0.0.1:9")),
@@ -271,7 +271,7 @@ def test_other_clouds_are_opened_by_their_url_and_a_missing_bucket_is_named(
     assert store.put_if_absent("k", b"one")
     assert store.name.startswith(f"{server.scheme}://bucket-")
     store.close()
-    with pytest.raises(StoreError, match="Make bucket 'nowhere', or mend its name"):
+    with pytest.raises(StoreError, match="Make bucket 'nowhere', or correct its name"):
         open_store(server.url("nowhere/journal"), server)
 
 

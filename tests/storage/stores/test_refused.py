@@ -111,7 +111,7 @@ def test_settling_puts_the_same_bytes_again_until_something_is_there(done: bool)
         ("file:journal", "not an absolute path"),
         ("file://lake/journal", r"'lake' in it is a host.*three slashes, 'file:///lake/journal'"),
         ("ftp://host/journal", "no backend"),
-        ("s3://key:s3cret@bucket/journal", "no connection's id.*keys belong into the Airflow connection"),
+        ("s3://key:s3cret@bucket/journal", "not the id of a connection.*keys belong in the Airflow connection"),
         ("s3://bucket//journal", "a bucket and a plain prefix"),
         ("gs://bucket/../journal", "a bucket and a plain prefix"),
         ("abfs://", "a bucket and a plain prefix"),

@@ -100,7 +100,7 @@ class KafkaSource:
 
     def __post_init__(self) -> None:
         if not self.topics or isinstance(self.topics, str):
-            raise self._refused(f"topics={self.topics!r}", "it is no list of topics", "Write topics=('clicks',).")
+            raise self._refused(f"topics={self.topics!r}", "it is not a list of topics", "Write topics=('clicks',).")
         for pattern in (*self.topics, *self.exclude):
             try:
                 compiled(pattern)

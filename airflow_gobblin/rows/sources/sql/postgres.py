@@ -413,7 +413,7 @@ def _see(cursor: Any, snapshot: str) -> None:
     """
     name, seen, _ = snapshot.split("/")
     if not _SNAPSHOT.fullmatch(name):
-        raise SnapshotGoneError(f"{name!r} is no name of a snapshot")
+        raise SnapshotGoneError(f"{name!r} is not the name of a snapshot")
     try:
         cursor.execute(f"SET TRANSACTION SNAPSHOT '{name}'")
     except Exception as error:
@@ -474,7 +474,7 @@ def _array(declared: Declared) -> Column:
     name = quoted(declared.name)
     kind, element = _type_of(declared.element, declared.modifier, "element")
     is_list = f"array_ndims({name}) = 1 AND array_lower({name}, 1) = 1 OR {name} = '{{}}'"
-    why = "is no list, by its dimensions or where it begins; read it by the cast 'string'"
+    why = "is not a list, by its dimensions or where it begins; read it by the cast 'string'"
     items = name if element == "element" else f"CAST({name} AS text[])"
     refused = f"CAST({_refusal(declared.name, name, why)} AS {declared.base})"
     expression = (

@@ -464,7 +464,7 @@ def positions(session: Session, table: SqlTable, declared: dict[str, Declared]) 
         raise ConfigurationError(
             operation=session.operation,
             subject=session.subject,
-            cause=f"its delta column {name!r} ({declared[name].type or 'without a type'}) is no integer, date or timestamp",
+            cause=f"its delta column {name!r} ({declared[name].type or 'without a type'}) is not an integer, date or timestamp",
             hint=f"Choose another delta column, or cast it to one of these types, for example casts={{{name!r}: 'timestamp'}}.",
         )
     return delta, axis

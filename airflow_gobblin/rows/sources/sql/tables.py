@@ -71,7 +71,7 @@ class Predicate:
         fits = value in _INT64 if isinstance(value, int) else not isinstance(value, float) or math.isfinite(value)
         if not isinstance(value, PredicateValue) or not fits or (isinstance(value, str) and "\0" in value):
             raise self._refused(
-                f"{value!r} is no value that can be bound",
+                f"{value!r} is not a value that can be bound",
                 "Give a boolean, an integer of 64 bits, a finite float, a text without NUL, a date, a datetime or a Decimal.",
             )
         return value
@@ -135,7 +135,7 @@ class SqlTable:
             object.__setattr__(self, "start", datetime.combine(self.start, time()))
         if self.kind not in [*ExtractKind]:
             kinds = ", ".join(f"ExtractKind.{kind.name}" for kind in ExtractKind)
-            raise self._refused(f"{self.kind!r} is no kind of a table", f"Give one of {kinds}.")
+            raise self._refused(f"{self.kind!r} is not a kind of table", f"Give one of {kinds}.")
         object.__setattr__(self, "kind", ExtractKind(self.kind))
         problem = self._problem()
         if problem is not None:
@@ -173,7 +173,7 @@ class SqlTable:
         try:
             ZoneInfo(self.timezone)
         except (ValueError, OSError, LookupError):
-            return f"{self.timezone!r} is no time zone", "Give a name of the IANA database, such as 'Europe/Paris'."
+            return f"{self.timezone!r} is not a time zone", "Give a name of the IANA database, such as 'Europe/Paris'."
         return None
 
     @property

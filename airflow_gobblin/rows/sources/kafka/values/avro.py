@@ -107,7 +107,7 @@ class _Schemas:
             raise ConfigurationError(
                 operation="use",
                 subject=name,
-                cause=f"it is no schema of Avro: {type(error).__name__}: {error}",
+                cause=f"it is not an Avro schema: {type(error).__name__}: {error}",
                 hint="Correct it.",
             ) from error
 

@@ -24,7 +24,7 @@ def parse_json(text: str, subject: str) -> Any:
         return json.loads(text, object_hook=_without_uuid)
     except ValueError as error:
         raise ConfigurationError(
-            operation="use", subject=subject, cause=f"it is no JSON: {error}", hint="Give Avro's schema as JSON text."
+            operation="use", subject=subject, cause=f"it is not JSON: {error}", hint="Give Avro's schema as JSON text."
         ) from error
 
 
@@ -44,7 +44,7 @@ def arrow_columns(schema: Any, subject: str) -> pa.Schema:
     import pyarrow as pa
 
     if not isinstance(schema, Mapping) or schema.get("type") != "record" or not schema.get("fields"):
-        raise _refused(subject, "it is no record with fields", "Read other values as BytesValues().")
+        raise _refused(subject, "it is not a record with fields", "Read other values as BytesValues().")
     return pa.schema(
         [pa.field(one["name"], _arrow_type(one["type"], one["name"], subject)) for one in schema["fields"]]
     )

@@ -39,7 +39,7 @@ class TextDecoder:
         try:
             text = pa.array(values, pa.binary()).cast(pa.string())
         except pa.ArrowInvalid:
-            raise ValueError("it is no text in UTF-8") from None
+            raise ValueError("it is not UTF-8 text") from None
         return pa.RecordBatch.from_arrays([text], schema=self._columns)
 
 
@@ -66,12 +66,12 @@ class JsonDecoder:
     def _whole(self, values: Sequence[bytes]) -> pa.RecordBatch:
         lines = [value.strip(b" \t\r\n") for value in values]
         if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         data = b"\n".join(lines)
         try:
             data.decode()  # the reader takes any bytes for text
         except UnicodeDecodeError:
-            raise ValueError("it is no text in UTF-8") from None
+            raise ValueError("it is not UTF-8 text") from None
         size = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
         try:
             table = pj.read_json(pa.BufferReader(data), size, self._options)

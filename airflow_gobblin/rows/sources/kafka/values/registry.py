@@ -108,7 +108,7 @@ class Registry:
                 answer.raise_for_status()
                 found = answer.json()
                 if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
-                    raise ValueError("its answer is no schema")
+                    raise ValueError("its answer is not a schema")
                 return found
         except (requests.RequestException, ValueError) as error:
             raise self._failed(

@@ -523,7 +523,7 @@ class Journal:
         return tuple(sorted(refs, key=lambda ref: [*Phase].index(ref.phase)))
 
     def put_decision(self, decision: Decision) -> Decision | None:
-        """Try to take a slot (rules 4 and 5).
+        """Try to take a slot: the first decision stored there wins (rules 4 and 5).
 
         :return: the decision stored there, which may be another one; `None` if the slot was taken and trimmed long ago.
         """

@@ -36,7 +36,7 @@ class Action(StrEnum):
     SET = "set"
     """The watermark moves forward, and nothing is ingested."""
     IMPORT = "import"
-    """What another journal or tool has covered counts as covered here, and is never read."""
+    """The coverage of another journal or tool is taken over, and is never read here."""
     DROP = "drop"
     """Nothing is covered or live any more, and the target is free for others; its files are retired, or stay in place."""
     PAUSE = "pause"

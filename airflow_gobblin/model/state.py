@@ -86,8 +86,8 @@ class DatasetState:
     :param schema: the published schema (Arrow, encoded by `schema.py`).
     :param live: the published units that no later slot retired.
     :param retired: retired units whose files are not yet cleaned, with the slot that retired them.
-    :param previous_units: summaries, including failed units, with their properties, of the newest run that left any; if runs
-        in a row fail in the same way, of the third of them.
+    :param previous_units: summaries, including failed units, with their properties, of the newest run that left any. Of runs in a
+        row that fail in the same way, only the first three leave some.
     :param kept_from: the first position in the source when a slot was last decided; `None` if the source didn't report it.
     :param failures: run keys of the runs that failed to finish the pending slot since it was last released.
     :param provenance: its origin and DAG; `None` before the first slot, and after a drop.

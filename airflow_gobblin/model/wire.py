@@ -52,10 +52,19 @@ def record(kind: str, version: int = 1) -> Callable[[type[T]], type[T]]:
 
     Users register their own sources, sinks, converters, checks and steps the same way, each with its own kind.
 
-    :raises ConfigurationError: the kind belongs to another class, or a field has the name of an envelope field.
+    :raises ConfigurationError: the kind belongs to another class, the class is not a frozen dataclass, or a field has the name of
+        an envelope field.
     """
 
     def register(cls: type[T]) -> type[T]:
+        made_as = getattr(cls, "__dataclass_params__", None)
+        if made_as is None or not made_as.frozen:
+            raise ConfigurationError(
+                operation="register",
+                subject=f"{cls.__module__}.{cls.__qualname__}",
+                cause="it is not a frozen dataclass",
+                hint="Write @dataclass(frozen=True) below @record(…).",
+            )
         known = _by_kind.get(kind)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ConfigurationError(
@@ -541,7 +550,7 @@ def _expect_fit(cls: Any, expected: Any, value: dict[str, Any]) -> None:
         return
     protocol = getattr(expected, "_is_protocol", False)
     missing = _lacking(cls, expected) if protocol else ()
-    found = f"a {value['kind']!r}" + (f", which has no {[*missing]}" if missing else "")
+    found = f"a {value['kind']!r}" + (f", which has no {' and no '.join(map(repr, missing))}" if missing else "")
     _expect(protocol and not missing, f"a {expected.__name__}", found)
 
 

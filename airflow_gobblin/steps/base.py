@@ -1,7 +1,8 @@
 """The port of commit steps: idempotent publishing actions, each with `verify()` and `execute()`.
 
 `verify` decides by identity and never by mere existence: Gobblin counted a half-copied directory as done. A step is a frozen
-dataclass registered with `wire.record`, without secrets; `steps/publishing.py` has those of the built-in sinks.
+dataclass registered with `wire.record`, without secrets; `steps/publishing.py` has those of the built-in sinks. Rules that are
+cited by number are in `docs/design.md`.
 """
 
 from __future__ import annotations
@@ -135,8 +136,9 @@ class CommitStep(Protocol):
 
         A step that takes something over or away can't be taken back, so it is possible only once: it consumes something that only
         its slot has (rule 14). It has a method `fence(context)` that consumes or marks the same, for a slot that is to be
-        abandoned, and is called any number of times. It raises an error if neither is certain: the slot then stays pending. A
-        step whose fence finds that it is the WHOLE slot is the only one with a fence in its phase, and no later one has any.
+        abandoned, and is called any number of times. It raises an error unless it is certain that the act was done, or
+        never will be: the slot then stays pending. A step whose fence may find WHOLE has the only fence of its phase, and no
+        later phase has one.
         """
 
     @property

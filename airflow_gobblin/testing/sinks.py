@@ -21,6 +21,7 @@ from airflow_gobblin.rows.sinks.base import Sink, Writer
 from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
 from airflow_gobblin.storage.files import Files, contained, open_files
+from airflow_gobblin.storage.files.base import StagedOutput
 from airflow_gobblin.testing.arrow_memory import arrow_memory
 from airflow_gobblin.testing.failing_files import FailingFiles
 from airflow_gobblin.testing.memory_files import MemoryObjects
@@ -79,7 +80,7 @@ class SinkContract:
     @pytest.mark.parametrize("urn", ["main.orders", "_hidden", ".dot", "_gobblin", "a/../b", "Ärger", "x" * 300])
     def test_a_folder_stays_below_the_target_and_is_seen_by_readers(self, sink: Sink, urn: str) -> None:
         folder = sink.folder(Dataset(urn, DATASET.extract))
-        assert contained(folder) == folder
+        assert contained(folder) == folder, f"of dataset {urn!r}; make it with `dataset_key`"
         assert not any(part.startswith(("_", ".")) for part in folder.split("/"))
 
     def test_each_dataset_has_a_folder_of_its_own(self, sink: Sink) -> None:
@@ -137,7 +138,8 @@ class SinkContract:
         self, sink: Sink, files: Files, batches: Sequence[pa.RecordBatch]
     ) -> None:
         result = written(sink, files, batches)
-        assert sum(file.rows for file in result.files) == sum(batch.num_rows for batch in batches)
+        rows = sum(batch.num_rows for batch in batches)
+        assert sum(file.rows for file in result.files) == rows, "`finish` takes the rows of its file"
         publish(sink, files, result)
         content = [files.read(path) for path in visible(files)]
         assert Counter((len(data), hashlib.sha256(data).hexdigest()) for data in content) == Counter(
@@ -158,7 +160,7 @@ class SinkContract:
             writer.write(batch)
         writer.abort()
         writer.abort()
-        assert [*files.walk(".")] == []
+        assert [*files.walk(".")] == [], "`abort` leaves these files"
 
     def test_every_error_passes_and_leaves_nothing(
         self, sink: Sink, tmp_path: Path, batches: Sequence[pa.RecordBatch]
@@ -256,12 +258,25 @@ class SinkContract:
     def test_in_an_object_store_staged_files_are_uploads(
         self, sink: Sink, batches: Sequence[pa.RecordBatch], read: Callable[[bytes], Iterable[Row]]
     ) -> None:
-        objects = MemoryObjects()
+        objects = _Recording()
         result = written(sink, objects, batches)
         assert all(file.upload is not None for file in result.files), "it should stage its files by `files.stage`"
         assert visible(objects) == []
         publish(sink, objects, result)
+        assert visible(objects) == sorted(objects.targets), "it publishes under other names than `files.stage` got"
         assert sum(len([*read(objects.read(path))]) for path in visible(objects)) == sum(b.num_rows for b in batches)
+
+
+class _Recording(MemoryObjects):
+    """An object store that remembers what its files were staged for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+
+    def stage(self, path: str, target: str) -> StagedOutput:
+        self.targets.append(target)
+        return super().stage(path, target)
 
 
 def plan_of(sink: Sink, token: str = "t0") -> Plan:

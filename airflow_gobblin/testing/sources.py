@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_gobblin.connections import Connections, NoConnections
-from airflow_gobblin.errors import NoSuchRangeError
+from airflow_gobblin.connections import Connections
+from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model import wire
@@ -37,6 +37,7 @@ from airflow_gobblin.rows.sources.base import (
     Source,
 )
 from airflow_gobblin.run.open_job import OpenJob
+from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.testing import inprocess
 
 __all__ = ["PositionedSourceContract", "RangeSourceContract", "SourceContract"]
@@ -76,7 +77,7 @@ class SourceContract:
     @pytest.fixture
     def connections(self) -> Connections:
         """Return the connections of the sources."""
-        return NoConnections()
+        return _NoneGiven()
 
     @pytest.fixture
     def datasets(self, source: Source, connections: Connections) -> list[Reading]:
@@ -85,11 +86,20 @@ class SourceContract:
 
     def test_the_suite_is_that_of_its_kind(self, datasets: list[Reading]) -> None:
         positioned = any(reading.has_positions for reading in datasets)
-        ranged = positioned and isinstance(datasets[0].source, RangeSource)
-        assert positioned == isinstance(self, PositionedSourceContract), "PositionedSourceContract is for positions"
-        assert ranged == isinstance(self, RangeSourceContract), "RangeSourceContract is for sources that resolve ranges"
+        ranged = positioned and hasattr(datasets[0].source, "resolve")
+        wanted = RangeSourceContract if ranged else PositionedSourceContract if positioned else SourceContract
+        is_range, is_positioned = isinstance(self, RangeSourceContract), isinstance(self, PositionedSourceContract)
+        mine = RangeSourceContract if is_range else PositionedSourceContract if is_positioned else SourceContract
+        assert mine is wanted, (
+            f"derive from {wanted.__name__} instead of {mine.__name__}: the source has "
+            f"{'positions' if positioned else 'no positions'} and {'a' if ranged else 'no'} method `resolve`"
+        )
 
     # its record and datasets
+
+    def test_it_has_each_member_of_a_source(self, source: object) -> None:
+        members = ("connection_ids", "modules", "datasets", "plan", "read")
+        assert [name for name in members if not hasattr(source, name)] == [], "it lacks these"
 
     def test_it_crosses_processes_without_a_secret(self, source: Source, connections: Connections) -> None:
         record = wire.dumps(source)
@@ -207,8 +217,7 @@ class SourceContract:
     ) -> None:
         opened = open_job(source, connections, tmp_path)
         for _ in range(2):
-            reports = inprocess.run(opened, connections)
-            assert [report for report in reports.values() if not report.ok] == []
+            check_all_ok(inprocess.run(opened, connections))
             for reading in datasets:
                 assert published(opened, reading.urn) == reading.fresh().rows()
             grow()
@@ -245,6 +254,16 @@ class PositionedSourceContract(SourceContract):
             assert new, "the fixture `grow` should add rows"
             assert new + rows == reading.fresh().rows()
 
+    def test_a_plan_ends_with_the_data_interval(self, positioned: list[Reading]) -> None:
+        """The end of a run's data interval says how far to plan where positions are times."""
+        for reading in positioned:
+            highs = [unit.expected_high for unit in reading.plan().units]
+            first, last = reading.first(), max((high for high in highs if high is not None), key=split, default=None)
+            if isinstance(first, TimestampWatermark) and isinstance(last, TimestampWatermark):
+                end = first.value + (last.value - first.value) / 2
+                late = [unit for unit in reading.plan(end=end).units if not ends_by(unit, TimestampWatermark(end))]
+                assert late == [], f"`request.end` is {end}"
+
     def test_a_hole_is_planned_again_and_nothing_that_is_covered(self, positioned: list[Reading]) -> None:
         for reading in positioned:
             first, *others = reading.all_units()
@@ -266,7 +285,7 @@ class PositionedSourceContract(SourceContract):
         heads: dict[str, int] = {}
         for _ in range(MOST_RUNS):
             reports = inprocess.run(opened, connections)
-            assert [reports[urn] for urn in wanted if urn in reports and not reports[urn].ok] == []
+            check_all_ok({urn: reports[urn] for urn in wanted if urn in reports})
             before, heads = heads, {urn: opened.journal.history(urn).state.head for urn in wanted}
             if heads == before:
                 break
@@ -378,12 +397,13 @@ class Reading:
         """Return the same dataset as if nothing of it had been read."""
         return Reading(self.source, self.dataset, self.connections)
 
-    def plan(self, ranges: tuple[Range, ...] = ()) -> PlannedUnits:
+    def plan(self, ranges: tuple[Range, ...] = (), end: datetime | None = None) -> PlannedUnits:
         """Plan it from its coverage.
 
         :param ranges: for a backfill.
+        :param end: the end of the run's data interval.
         """
-        request = PlanRequest(datetime.now(UTC), ranges=ranges)
+        request = PlanRequest(datetime.now(UTC), end, ranges=ranges)
         state = DatasetState(self.urn, self.coverage)
         found = self.source.plan(self.dataset, {self.urn: state}, request, self.connections)
         return PlannedUnits(tuple(found.units), found.schema, found.planned, found.kept_from, found.consistency)
@@ -410,7 +430,7 @@ class Reading:
 
     def open(self, unit: WorkUnit, plan: DatasetPlan, snapshot: str = "") -> Any:
         """Start to read a unit."""
-        return self.source.read(unit, plan.schema, ReadRequest(snapshot=snapshot), self.connections)
+        return self.source.read(unit, plan.schema, ReadRequest(snapshot=snapshot), self._on_spark)
 
     def read(self, unit: WorkUnit, plan: DatasetPlan, snapshot: str = "") -> Done:
         """Read a unit to its end. An empty unit isn't read."""
@@ -430,7 +450,7 @@ class Reading:
     def cuts(self, unit: WorkUnit, plan: DatasetPlan, snapshot: str = "") -> list[tuple[Watermark, Rows]]:
         """Read the first batch of a unit in order, and return places to cut it, and its end; each with the rows before it."""
         request = ReadRequest(snapshot=snapshot, in_order=True)
-        reader: Any = self.source.read(unit, plan.schema, request, self.connections)
+        reader: Any = self.source.read(unit, plan.schema, request, self._on_spark)
         try:
             batch = next(batch for batch in reader if batch.num_rows)
             places = [reader.cut(rows) for rows in range(1, min(batch.num_rows, MOST_CUTS))]
@@ -438,6 +458,10 @@ class Reading:
             return [(at, rows_of(batch.slice(0, rows).to_pylist())) for rows, at in (*places, *whole)]
         finally:
             reader.close()
+
+    @property
+    def _on_spark(self) -> Connections:
+        return _Named(self.connections, self.source.connection_ids)
 
     def all_units(self) -> list[tuple[WorkUnit, Done]]:
         """Plan it, and read all units."""
@@ -463,6 +487,36 @@ class Reading:
             self.coverage = self.coverage.starting_at(part.low) if part.empty else self.coverage.add(part)
 
 
+class _NoneGiven:
+    """The connections of a suite that was given none."""
+
+    def uri(self, conn_id: str) -> str:
+        raise ConfigurationError(
+            operation="use",
+            subject=f"connection {conn_id!r}",
+            cause="the suite was given no connections",
+            hint="Override the fixture `connections`.",
+        )
+
+
+@dataclass(frozen=True)
+class _Named:
+    """The connections that Spark's tasks get: those that the source names."""
+
+    all: Connections
+    named: tuple[str, ...]
+
+    def uri(self, conn_id: str) -> str:
+        if conn_id not in self.named:
+            raise ConfigurationError(
+                operation="use",
+                subject=f"connection {conn_id!r}",
+                cause="the source's `connection_ids` don't name it, so Spark's tasks don't get it",
+                hint="Add it to `connection_ids`.",
+            )
+        return self.all.uri(conn_id)
+
+
 def readings(source: Source, connections: Connections) -> list[Reading]:
     """Return the datasets of a source."""
     return [Reading(source, dataset, connections) for dataset in source.datasets(connections)]
@@ -481,6 +535,12 @@ def published(opened: OpenJob, urn: str) -> Rows:
     return rows_of(opened.journal.read_dataset(urn).to_arrow().to_table().to_pylist())
 
 
+def check_all_ok(reports: Mapping[str, DatasetReport]) -> None:
+    """Check that a run has published what it was to publish, and show the reasons if it hasn't."""
+    failed = [f"{urn}: {report.detail}" for urn, report in reports.items() if not report.ok]
+    assert not failed, "\n".join(failed)
+
+
 def rows_of(rows: Any) -> Rows:
     """Return rows as texts that are counted."""
     return Counter(repr(sorted(row.items())) for row in rows)
@@ -489,6 +549,11 @@ def rows_of(rows: Any) -> Rows:
 def closed(units: tuple[WorkUnit, ...]) -> list[Range]:
     """Return the ranges of the units whose end is known."""
     return [Range(u.low, u.expected_high) for u in units if u.low is not None and u.expected_high is not None]
+
+
+def ends_by(unit: WorkUnit, end: TimestampWatermark) -> bool:
+    """Return whether a unit ends where it is known to, and not beyond a time."""
+    return unit.expected_high is not None and not below(end, unit.expected_high)
 
 
 def bound_of(position: Watermark) -> datetime | int:

@@ -504,6 +504,15 @@ def test_a_field_of_a_type_that_records_have_not_is_refused_with_those_that_they
         wire.from_json(Odd, {"field": str(value)}, "x")
 
 
+def test_a_record_is_a_frozen_dataclass() -> None:
+    with pytest.raises(ConfigurationError, match=r"Changing: it is not a frozen dataclass\. Write @dataclass"):
+
+        @wire.record("test.changing")
+        @dataclass
+        class Changing:
+            """Its fields may be set."""
+
+
 def test_a_kind_belongs_to_one_class() -> None:
     @dataclass(frozen=True)
     class Mine:

@@ -173,3 +173,13 @@ class TestASinkThatWritesToTheDiskItself(BrokenSink):
         def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> Any:
             files.stage = lambda path, target: stage_file(files, path)  # type: ignore[method-assign]
             return super().open(schema, files, staged, published)
+
+
+class TestASinkThatStagesForOtherNames(BrokenSink):
+    caught_by = "test_in_an_object_store_staged_files_are_uploads"
+
+    @record("test.other_names")
+    @dataclass(frozen=True)
+    class broken(ParquetSink):
+        def open(self, schema: pa.Schema, files: Files, staged: str, published: str) -> Any:
+            return super().open(schema, files, staged, f"{published}-other")

@@ -370,3 +370,46 @@ class TestASourceThatTakesATableWholeInManyUnits(BrokenSource):
                 ],
             )
         )
+
+
+class TestASourceThatHidesItsConnection(BrokenSource):
+    caught_by = "test_batches_are_of_the_planned_schema"
+
+    @record("test.hiding")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        @property
+        def connection_ids(self) -> tuple[str, ...]:
+            return ()
+
+
+class TestASourceThatLacksAMethod(BrokenSource):
+    caught_by = "test_it_has_each_member_of_a_source"
+
+    @record("test.lacking")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        @property
+        def modules(self) -> Any:
+            raise AttributeError
+
+
+class TestASourceThatPlansBeyondTheInterval(BrokenSource):
+    caught_by = "test_a_plan_ends_with_the_data_interval"
+
+    @record("test.endless")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        def plan(self, dataset: Any, states: Any, request: Any, connections: Any) -> DatasetPlan:
+            return super().plan(dataset, states, replace(request, end=None), connections)
+
+    @pytest.fixture
+    def connections(self, tmp_path: Path) -> SqliteDatabase:
+        database = SqliteDatabase(tmp_path / "shop.db")
+        database.run("CREATE TABLE events (at TIMESTAMP)")
+        database.insert("events", [(f"2026-01-{day:02} 00:00:00",) for day in range(1, 31)])
+        return database
+
+    @pytest.fixture
+    def source(self) -> Source:
+        return self.broken("db", (SqlTable("events", self.kind, delta="at"),))

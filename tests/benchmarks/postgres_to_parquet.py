@@ -2,7 +2,8 @@
 
 Spark is started before, and a few rows were loaded in its session (see `contenders/gobblin`); so they were in DuckDB's, and all
 native libraries of ADBC and DuckDB are loaded before. Our figures include planning and commit. All have their files on disk at
-the end: ours are when they are published, and those of the others are synced, which is reported as a phase of its own.
+the end: ours are when they are published, and those of the others are synced, which is reported as a phase of its own. Each
+removes the former's files just before it reads rows, so that all find memory that was freed just now (`contenders/reporting`).
 
 python -m tests.benchmarks.postgres_to_parquet --rounds 3
 """
@@ -61,11 +62,11 @@ def measure(rounds: int, rows: int) -> list[Row]:
         tempfile.TemporaryDirectory(dir=FOLDER) as folder,
         orders_database(Path(folder) / "postgres", rows) as (_, url),
     ):
-        figures = alternately(contenders(url, rows), rounds, Path(folder) / "rounds")
+        figures = alternately(contenders(url, rows), rounds, Path(folder) / "rounds", former=True)
         add_orders(url, rows + 1, LARGER * rows)
         ours = program(_larger(rows), Path(sys.executable), "gobblin", url, table=TABLE, key="updated_at")
         peer = program(DUCKDB, python=peers_python(), name="duckdb_copy", url=url, table=TABLE)
-        larger = alternately([ours, peer], rounds, Path(folder) / "larger")
+        larger = alternately([ours, peer], rounds, Path(folder) / "larger", former=True)
     command = f"python -m tests.benchmarks.postgres_to_parquet --rounds {rounds} --rows {rows}"
     best = min((f for f in figures if f.who in map(_spark_name, PARTITIONS)), key=lambda f: f.median).who
     return [

@@ -10,12 +10,13 @@ import adbc_driver_postgresql.dbapi as driver
 import pyarrow.parquet as pq
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
-from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
+from tests.benchmarks.contenders.reporting import Laps, arguments, begin, print_figures
 
 
 def main() -> None:
     asked = arguments(folder="", query="", compression="snappy")
     ctypes.CDLL(adbc_driver_postgresql._driver_path())  # as ours is loaded before the clock runs
+    begin(Path(asked.folder))
     clock = Laps()
     with driver.connect(asked.url) as connection, connection.cursor() as cursor:
         cursor.execute(asked.query)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
-from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
+from tests.benchmarks.contenders.reporting import Laps, arguments, begin, print_figures
 
 
 def main() -> None:
@@ -20,6 +21,7 @@ def main() -> None:
 
     partitions = int(asked.partitions)
     split: dict[str, Any] = {"partition_on": asked.key, "partition_num": partitions} if partitions > 1 else {}
+    begin(Path(asked.folder))
     clock = Laps()
     pipeline = dlt.pipeline(
         "benchmark",

@@ -12,7 +12,7 @@ import duckdb
 import duckdb_extension_postgres_scanner as scanner
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
-from tests.benchmarks.contenders.reporting import FEW_ROWS, Laps, arguments, print_figures
+from tests.benchmarks.contenders.reporting import FEW_ROWS, Laps, arguments, begin, print_figures
 
 
 def main() -> None:
@@ -31,6 +31,7 @@ def main() -> None:
             connection.execute("DETACH shop")
 
         copy(f"WHERE id <= {FEW_ROWS}", elsewhere)
+        begin(Path(asked.folder))
         clock = Laps()
         copy("", asked.folder)
         seconds = clock.lap("data")

@@ -43,7 +43,7 @@ from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.tables.port import table_of
 from tests.benchmarks.contenders.parquet_rows import parquet_rows
-from tests.benchmarks.contenders.reporting import FEW_ROWS, TARGET, Laps, arguments, cpu_seconds, print_figures
+from tests.benchmarks.contenders.reporting import FEW_ROWS, TARGET, Laps, arguments, begin, cpu_seconds, print_figures
 
 SHOP = "shop"
 """The id of the connection to the database."""
@@ -149,6 +149,7 @@ def on_spark(
             few = create_work_units(before, RunRequest("before"))
             done = run_pack(spark, before.job.work.workspace, before.staging.folder, few.run, 0, (), connections)
             assert not done.failures, done.failures
+        begin(Path(job.journal).parent)
         session, spent = clock.lap("Spark start"), cpu_seconds()
         report = run_pack(spark, job.sink.target, opened.staging.folder, run.run, 0, (), connections)
         seconds, cpu = clock.lap("data") - report.probe_seconds, cpu_seconds() - spent
@@ -234,6 +235,7 @@ def in_processes(work: Sequence[_Share], clock: Laps) -> None:
     """Run the units in two processes that are started before the clock, as Spark's Python workers are."""
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         pool.map(import_drivers, [SQL_MODULES] * 2, chunksize=1)
+        begin(Path(work[0].folder))
         clock.lap("process start")
         pool.map(_extract, work, chunksize=1)
         clock.lap("data")

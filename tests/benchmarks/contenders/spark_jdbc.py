@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from tests.benchmarks.contenders.parquet_rows import parquet_rows, sync_parquet
-from tests.benchmarks.contenders.reporting import Laps, arguments, print_figures
+from tests.benchmarks.contenders.reporting import Laps, arguments, begin, print_figures
 from tests.benchmarks.contenders.spark_session import start_session
 
 
@@ -16,6 +17,7 @@ def main() -> None:
     spark = start_session(
         "" if asked.jars == "none" else asked.jars, remote="" if asked.remote == "none" else asked.remote
     )
+    begin(Path(asked.folder))
     clock.lap("Spark start")
     database, partitions = urlsplit(asked.url), int(asked.partitions)
     properties = {"user": database.username, "password": database.password, "driver": "org.postgresql.Driver"}

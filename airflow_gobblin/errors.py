@@ -164,7 +164,9 @@ class GobblinError(Exception):
 
     @property
     def why(self) -> str | None:
-        """The cause as text, the only form that survives in another process."""
+        """The cause as text, the only form that survives in another process; without its hint, if that is this error's, too."""
+        if isinstance(self.cause, GobblinError) and self.hint and self.cause.hint == self.hint:
+            return f"{type(self.cause).__name__}: {with_remedy(self.cause.finding, self.cause.remedy)}"
         if isinstance(self.cause, BaseException):
             return f"{type(self.cause).__name__}: {self.cause}"
         return self.cause

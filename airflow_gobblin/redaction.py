@@ -152,13 +152,10 @@ class Redactor:
             raise shown from None
 
     def _redacted(self, error: GobblinError) -> GobblinError:
-        cause = (
-            f"{type(error.cause).__name__}: {error.cause}" if isinstance(error.cause, BaseException) else error.cause
-        )
         clean = type(error)(
             operation=self.brief(error.operation),
             subject=self.brief(error.subject),
-            cause=None if cause is None else self.brief(str(cause)),
+            cause=None if error.why is None else self.brief(error.why),
             hint=None if error.hint is None else self.brief(error.hint),
             remedy=error.remedy,
         )

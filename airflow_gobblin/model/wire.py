@@ -329,8 +329,7 @@ def from_json(expected: Any, value: Json, subject: str) -> Any:
     except GobblinError as error:
         if isinstance(error, UnknownKindError):
             raise
-        cause = f"{type(error).__name__}: {error.finding}"
-        raise RecordError(operation="read", subject=subject, cause=cause, hint=error.hint) from error
+        raise RecordError(operation="read", subject=subject, cause=error, hint=error.hint) from error
     except (TypeError, ValueError, KeyError) as error:
         raise RecordError(
             operation="read",

@@ -221,7 +221,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "gzip: another member, which is no end of the tar": (
         "tar.gz",
         lambda: gzip.compress(GOOD) + gzip.compress(b"x"),
-        "behind",
+        "more bytes follow its end",
     ),
     "gzip: compressed twice": ("tar.gz", lambda: gzip.compress(gzip.compress(GOOD)), ""),
     "gzip: not compressed": ("tgz", lambda: GOOD, "incorrect header"),

@@ -490,9 +490,9 @@ def test_a_file_set_is_published_whose_files_have_good_signatures_beside_them(
 
 BESIDE: dict[str, tuple[Callable[[People], bytes | None], str]] = {
     "nothing": (lambda p: None, "there is no 'one.sig' or 'one.asc' in its file set"),
-    "nothing of OpenPGP": (lambda p: b"garbage", "no detached signature"),
-    "an empty file": (lambda p: b"", "no detached signature"),
-    "a signed message": (lambda p: p.bo.signed(b"x"), "no detached signature"),
+    "nothing of OpenPGP": (lambda p: b"garbage", "not a detached OpenPGP signature"),
+    "an empty file": (lambda p: b"", "not a detached OpenPGP signature"),
+    "a signed message": (lambda p: p.bo.signed(b"x"), "not a detached OpenPGP signature"),
     "of another file": (lambda p: detached(p.bo, TEXT + b"x"), "its signature is wrong"),
     "by another": (lambda p: detached(p.ann, TEXT), "which is none of signed_by"),
     "by nobody known": (lambda p: detached(p.eve, TEXT), "signed by a key that the connection doesn't have"),

@@ -255,7 +255,7 @@ class PositionedSourceContract(SourceContract):
             assert new + rows == reading.fresh().rows()
 
     def test_a_plan_ends_with_the_data_interval(self, positioned: list[Reading]) -> None:
-        """The end of a run's data interval says how far to plan where positions are times."""
+        """Where positions are times, a run plans up to the end of its data interval."""
         for reading in positioned:
             highs = [unit.expected_high for unit in reading.plan().units]
             first, last = reading.first(), max((high for high in highs if high is not None), key=split, default=None)

@@ -3,7 +3,8 @@
 The data phase reads and writes all units of the pack and keeps their results. Before it, Spark was started, its executors'
 Pythons were started with what they need, and a few rows of the same table were loaded elsewhere in the same session: that isn't
 counted, and the cost of a pack's start is a figure of its own (`pack_start`). Planning, data and commit are counted; the modules
-and libraries that they need are loaded before (`SQL_MODULES`). The heap is frozen as in our tasks.
+and libraries that they need are loaded before (`SQL_MODULES`), and the journal, which an ingestion makes once, is there. The heap
+is frozen as in our tasks.
 """
 
 from __future__ import annotations
@@ -258,6 +259,7 @@ def main() -> None:
         load_from(job, asked.table, asked.since)
     import_drivers(SQL_MODULES)
     import_library(asked.sink)
+    Journal.create(job.journal, job.name)
     clock = Laps()
     with frozen_heap():
         opened = open_job(job, connections)

@@ -23,7 +23,15 @@ class Connections(Protocol):
 
 
 class NoConnections:
-    """The connections of a process that was given none."""
+    """The connections of a process that was given none.
+
+    :param hint: how to give them.
+    """
+
+    def __init__(
+        self, hint: str = "Pass `connections=` where the journal is administered, or act by `airflow gobblin`."
+    ) -> None:
+        self._hint = hint
 
     def uri(self, conn_id: str) -> str:
         """Refuse.
@@ -34,7 +42,7 @@ class NoConnections:
             operation="use",
             subject=f"connection {conn_id!r}",
             cause="no connections were given here",
-            hint="Pass `connections=` where the journal is administered, or act by `airflow gobblin`.",
+            hint=self._hint,
         )
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import ConfigurationError, NoSuchRangeError
+from airflow_gobblin.connections import Connections, NoConnections
+from airflow_gobblin.errors import NoSuchRangeError
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model import schema as schemas
 from airflow_gobblin.model import wire
@@ -38,6 +38,7 @@ from airflow_gobblin.rows.sources.base import (
 )
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.reports import DatasetReport
+from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.testing import inprocess
 
 __all__ = ["PositionedSourceContract", "RangeSourceContract", "SourceContract"]
@@ -77,7 +78,7 @@ class SourceContract:
     @pytest.fixture
     def connections(self) -> Connections:
         """Return the connections of the sources."""
-        return _NoneGiven()
+        return NoConnections("Override the fixture `connections`.")
 
     @pytest.fixture
     def datasets(self, source: Source, connections: Connections) -> list[Reading]:
@@ -461,7 +462,7 @@ class Reading:
 
     @property
     def _on_spark(self) -> Connections:
-        return _Named(self.connections, self.source.connection_ids)
+        return SparkConnections({conn_id: self.connections.uri(conn_id) for conn_id in self.source.connection_ids})
 
     def all_units(self) -> list[tuple[WorkUnit, Done]]:
         """Plan it, and read all units."""
@@ -485,36 +486,6 @@ class Reading:
         if unit.low is not None and done.actual_high is not None:
             part = Range(unit.low, done.actual_high)
             self.coverage = self.coverage.starting_at(part.low) if part.empty else self.coverage.add(part)
-
-
-class _NoneGiven:
-    """The connections of a suite that was given none."""
-
-    def uri(self, conn_id: str) -> str:
-        raise ConfigurationError(
-            operation="use",
-            subject=f"connection {conn_id!r}",
-            cause="the suite was given no connections",
-            hint="Override the fixture `connections`.",
-        )
-
-
-@dataclass(frozen=True)
-class _Named:
-    """The connections that Spark's tasks get: those that the source names."""
-
-    all: Connections
-    named: tuple[str, ...]
-
-    def uri(self, conn_id: str) -> str:
-        if conn_id not in self.named:
-            raise ConfigurationError(
-                operation="use",
-                subject=f"connection {conn_id!r}",
-                cause="the source's `connection_ids` don't name it, so Spark's tasks don't get it",
-                hint="Add it to `connection_ids`.",
-            )
-        return self.all.uri(conn_id)
 
 
 def readings(source: Source, connections: Connections) -> list[Reading]:

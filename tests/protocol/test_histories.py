@@ -33,7 +33,7 @@ def test_random_histories_keep_every_promise(known: int, fresh: int, mix: Mix, c
         f"{tally}; {len(tally.broken)} broke a promise",
         f"seeds 0 to {known - 1}, and {first} to {seeds[-1]}",
     )
-    assert not tally.broken, f"{len(tally.broken)} are broken:\n" + "\n\n".join(tally.broken[:3])
+    assert not tally.broken, "\n\n".join([*tally.broken[:3], f"{len(tally.broken)} are broken"])
     assert tally.histories == len(seeds)
     assert tally.calls > calls * len(seeds)
     assert tally.crashes > len(seeds) // 4

@@ -35,7 +35,7 @@ def test_random_histories_of_pipelines_keep_every_promise(known: int, fresh: int
         f"{tally}; {len(tally.broken)} broke a promise",
         f"seeds 0 to {known - 1}, and {first} to {seeds[-1]}",
     )
-    assert not tally.broken, f"{len(tally.broken)} are broken:\n" + "\n\n".join(tally.broken[:3])
+    assert not tally.broken, "\n\n".join([*tally.broken[:3], f"{len(tally.broken)} are broken"])
     assert tally.histories == len(seeds)
     assert tally.versions > 10 * len(seeds)
     assert tally.restores > len(seeds)
@@ -56,7 +56,7 @@ def test_the_librarys_rules_keep_them_too_and_do_the_same(known: int, fresh: int
         f"{tally}; {len(tally.broken)} broke a promise, or went otherwise than by the model's",
         f"seeds 0 to {known - 1}, and {first} to {seeds[-1]}",
     )
-    assert not tally.broken, f"{len(tally.broken)} are broken:\n" + "\n\n".join(tally.broken[:3])
+    assert not tally.broken, "\n\n".join([*tally.broken[:3], f"{len(tally.broken)} are broken"])
     assert tally.restores > len(seeds)
 
 

@@ -153,6 +153,15 @@ def _without_values(nodeid: str) -> str:
     return nodeid.partition("[")[0]
 
 
+def expect_none_broken(broken: Sequence[str]) -> None:
+    """Fail with the first of the cases that broke a promise. The first line names one: the summary at a log's end has no more.
+
+    :param broken: what broke, as text, each with its case first.
+    :raises AssertionError: there is one.
+    """
+    assert not broken, "\n\n".join([*broken[:3], f"{len(broken)} broke a promise"])
+
+
 def chosen_by(share: int, seed: int) -> str:
     """How `sampled` chose, for the page."""
     return "all" if share == 1 else f"one in {share}, seed {seed}"

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests import proofs
-from tests.proofs import Page, PartRun, Proof, keep, proof_of
+from tests.proofs import Page, PartRun, Proof, expect_none_broken, keep, proof_of
 from tests.services.environment import ROOT, TEMPORARY
 
 MATRIX, HISTORIES = (f"{proofs.PARTS[part][0]}::test_it" for part in ("matrix", "histories"))
@@ -213,3 +213,9 @@ def test_every_proof_is_in_one_part() -> None:
     for file in files:
         parts = [part for part, paths in proofs.PARTS.items() if any(Path(file).is_relative_to(p) for p in paths)]
         assert len(parts) == 1, f"{file} is to be in one part of tests/proofs.py, and is in {parts}"
+
+
+def test_a_failure_begins_with_the_first_case_that_broke_a_promise() -> None:
+    expect_none_broken([])
+    with pytest.raises(AssertionError, match=r"\Ahistory 4: a row is lost\n[\s\S]*\n\n5 broke a promise"):
+        expect_none_broken([f"history {n}: a row is lost\nits story" for n in range(4, 9)])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.proofs import Proved, fresh_seed, some_and_whole
+from tests.proofs import Proved, expect_none_broken, fresh_seed, some_and_whole
 from tests.protocol.histories import FULL, SHORT, Mix, play, play_together
 
 
@@ -33,7 +33,7 @@ def test_random_histories_keep_every_promise(known: int, fresh: int, mix: Mix, c
         f"{tally}; {len(tally.broken)} broke a promise",
         f"seeds 0 to {known - 1}, and {first} to {seeds[-1]}",
     )
-    assert not tally.broken, "\n\n".join([*tally.broken[:3], f"{len(tally.broken)} are broken"])
+    expect_none_broken(tally.broken)
     assert tally.histories == len(seeds)
     assert tally.calls > calls * len(seeds)
     assert tally.crashes > len(seeds) // 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.proofs import Proved, chosen_by, fresh_seed, some_and_whole
+from tests.proofs import Proved, chosen_by, expect_none_broken, fresh_seed, some_and_whole
 from tests.protocol.interleavings import BOUNDS, explore, explore_part
 from tests.tables.test_mutants import (
     Mutate,
@@ -38,7 +38,7 @@ def test_every_interleaving_of_two_attempts(share: int, of_scenarios: int, prove
         f"{chosen_by(share, seed)} ({len(tally.cases)} scenarios), with {bounds}",
         details=[f"{name}: {number:,}" for name, number in tally.cases.items()],
     )
-    assert not tally.broken, "\n\n".join([*tally.broken[:3], f"{len(tally.broken)} are broken"])
+    expect_none_broken(tally.broken)
     assert tally.played >= FLOOR // (share * of_scenarios)
     assert min(tally.cases.values()) >= (250 if share == 1 else 100 // share)
 

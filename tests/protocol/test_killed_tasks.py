@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import Proved, chosen_by, fresh_seed, some_and_whole
+from tests.proofs import Proved, chosen_by, expect_none_broken, fresh_seed, some_and_whole
 from tests.protocol import tasks
 from tests.protocol.tasks import STAGES, URNS, Site
 from tests.services.s3 import S3Server
@@ -55,7 +55,7 @@ def test_tasks_are_killed_and_stopped(
             f"{site.name}: {', '.join(f'{stage} {_count(tally, site, stage)}' for stage in STAGES)}" for site in sites
         ],
     )
-    assert not tally.broken, f"{len(tally.broken)} broke a promise:\n" + "\n\n".join(tally.broken[:3])
+    expect_none_broken(tally.broken)
     assert kinds["SIGKILL"] >= floor[0]
     assert kinds["SIGSTOP"] >= floor[1]
     assert all(sum(_count(tally, site, stage) for stage in STAGES) for site in sites)

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from tests.proofs import Proved, chosen_by, fresh_seed, one_in, sampled, shares
+from tests.proofs import Proved, chosen_by, expect_none_broken, fresh_seed, one_in, sampled, shares
 from tests.protocol import mirror_matrix
 from tests.protocol.matrix import Pool, carrying_out
 from tests.protocol.mirror_matrix import KINDS, Kind, MirrorStart, MirrorTrial
@@ -36,7 +36,7 @@ def test_every_call_of_a_mirror_with_every_fault(
     assert len(start.calls) >= 600
     seen = {call.operation for call in start.calls}
     assert {"copy", "replace", "move_folder", "set_folder", "set_file", "link" if kind.linked else "rename_new"} <= seen
-    assert not tally.broken, f"{len(tally.broken)} of {tally.trials}:\n" + "\n".join(tally.broken[:5])
+    expect_none_broken(tally.broken)
 
 
 CAUGHT = (

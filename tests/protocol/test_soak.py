@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import Proved
+from tests.proofs import Proved, expect_none_broken
 from tests.protocol import matrix
 from tests.protocol.histories import FULL, SHORT, play_together
 from tests.protocol.matrix import Point, Pool, Start, Tally, Trial
@@ -30,8 +30,7 @@ def test_histories_for_a_long_time(proved: Proved) -> None:
     short = play_together(SEEDS, SHORT, until=started + seconds() * 0.4)
     full = play_together(SEEDS, FULL, until=started + seconds() * 0.5)
     proved("random histories for a long time", f"short: {short}; full: {full}", f"seeds from {SEEDS.start} on")
-    broken = short.broken + full.broken
-    assert not broken, f"{len(broken)} broke a promise:\n" + "\n\n".join(broken[:5])
+    expect_none_broken(short.broken + full.broken)
 
 
 @pytest.mark.soak
@@ -50,7 +49,7 @@ def test_crashes_for_a_long_time(tmp_path: Path, versitygw: S3Server, bucket: st
         f"and S3; {len(broken)} broke a promise",
         "those of the stores' numbers",
     )
-    assert not broken, "\n\n".join(broken[:5])
+    expect_none_broken(broken)
 
 
 def seconds() -> float:

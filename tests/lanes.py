@@ -1,4 +1,4 @@
-"""Run every test in four lanes at once, each a process of pytest: `make test`.
+"""Run every test in five lanes at once, each a process of pytest: `make test`.
 
 Tests that wait for Airflow, Spark and browsers leave a core free much of the time; others take it. Each lane starts the
 services that it needs, on free ports and in folders of their own, so the lanes don't meet. `make durations` records how
@@ -30,18 +30,20 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "airflow": ("admin", "airflow", "cli", "commit", "operators", "plugins", "run"),
     "spark": ("demo", "journal", "spark", "tables"),
     "services": ("copy", "rows", "steps", "storage"),
+    "protocol": ("protocol",),
 }
-"""The folders of the lanes that wait for servers, and others that make up the time; a fourth lane has the rest. So one lane
-starts an Airflow, one a Spark in its process, and one HDFS.
+"""The folders of the lanes that wait for servers, and others that make up the time, and of the proofs; a last lane has the rest.
+So one lane starts an Airflow, one a Spark in its process, and one HDFS. The proofs and the rest compute more than they wait: two
+lanes of them keep two cores busy when the others have ended.
 """
 LANES: Mapping[str, Sequence[str]] = {
     **{lane: [f"tests/{folder}" for folder in folders] for lane, folders in FOLDERS.items()},
     "computing": ["tests", *(f"--ignore=tests/{folder}" for folders in FOLDERS.values() for folder in folders)],
 }
-NICE: Mapping[str, int] = {"services": 1, "computing": 5}
+NICE: Mapping[str, int] = {"services": 1, "protocol": 5, "computing": 5}
 """How far lanes give way where several want a core. Those that wait most don't: they would be the last to end."""
 MEMORY = "/dev/shm"
-IN_MEMORY = frozenset(["airflow", "spark", "computing"])
+IN_MEMORY = frozenset(["airflow", "spark", "protocol", "computing"])
 """The lanes whose files are in memory, if there is plenty: they would take a fifth more CPU time on a disk, and wait for it. The
 other one has what reads and writes files by itself.
 """

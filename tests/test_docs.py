@@ -104,9 +104,20 @@ def test_authors_import_from_the_package_itself(page: Path) -> None:
     assert re.findall(r"(?:from|import) airflow_gobblin\.(?!testing import)\S+", page.read_text()) == []
 
 
-RUN = {"administration", "authoring", "dag", "flights", "module acme_log", "photos", "read", "s3", "tables"}
+RUN = {
+    "administration",
+    "authoring",
+    "dag",
+    "flights",
+    "module acme_log",
+    "module acme_name",
+    "photos",
+    "read",
+    "s3",
+    "tables",
+}
 """The blocks that the tests of this file run."""
-SUITES = {"suite test_acme_log"}
+SUITES = {"suite test_acme_log", "suite test_acme_name"}
 """The suites of those, which are run by `tests/testing/test_page.py`."""
 
 

@@ -156,6 +156,11 @@ def check_ingestion_name(name: object) -> str:
     return name
 
 
+def is_hidden(path: str) -> bool:
+    """Return whether readers of a folder ignore a path below it: a name in it begins with `_` or `.`."""
+    return path.startswith(("_", ".")) or "/_" in path or "/." in path
+
+
 def many(number: int, noun: str) -> str:
     """Format a number of things for people: `1 run`, `2 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -93,7 +93,7 @@ def decode(document: Any) -> Watermark:
             operation="decode",
             subject=f"watermark of kind {kind!r}",
             cause=f"registered are {', '.join(map(repr, sorted(_kinds)))}",
-            hint="Name the module that registers it in the ingestion's `code=[...]`.",
+            hint='Mark its class with @register_watermark, and name its module in the ingestion\'s `code=("acme_log",)`.',
         )
     try:
         return known.from_json(document["value"])

@@ -107,7 +107,8 @@ def kind_of(value: object) -> str:
             operation="encode",
             subject=f"{type(value).__module__}.{type(value).__qualname__}",
             cause="the class is not registered",
-            hint="Mark it with @record('your.kind') and @dataclass(frozen=True).",
+            hint="Mark it with @record('your.kind') and @dataclass(frozen=True), if it is yours; of a value such as a path make "
+            "a text, numbers or a tuple.",
         )
     return known.name
 
@@ -521,7 +522,7 @@ def _class_of(expected: Any, value: dict[str, Any]) -> Any:
             operation="decode",
             subject=f"record of kind {value['kind']!r}",
             cause="no imported module registers it",
-            hint="Name the module that does in the ingestion's `code=[...]`.",
+            hint='Name the module that does in the ingestion\'s `code=("acme_log",)`.',
         )
     known = _by_type[cls]
     version: Any = value.get("version")

@@ -33,7 +33,7 @@ from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.naming import many
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.table import DataFile
-from airflow_gobblin.model.watermark import Json, Watermark
+from airflow_gobblin.model.watermark import Json, Watermark, encode
 from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.rows.converters.base import Converter, Refuser, RefusingConverter, RowCheck, check_refuser
 from airflow_gobblin.rows.refusals import Refusals, good_rows
@@ -339,6 +339,7 @@ class _UnitRun:
         """Pass on the rows of a batch before its first bad one, up to a position; return that.
 
         :param cut: where the batches before it end.
+        :raises SourceError: the reader cuts it where it can't be cut.
         """
         good, bad = 0, batch.num_rows
         while bad - good > 1:
@@ -350,6 +351,16 @@ class _UnitRun:
                 bad = middle
             go_back()
         rows, at = reader.cut(good)
+        if not 0 <= rows <= good or (cut is not None and not Range(at, cut).empty):
+            begins = "" if cut is None else f", which begins at {encode(cut)['value']},"
+            raise SourceError(
+                operation="extract",
+                subject=self._subject,
+                cause=f"its reader is asked to cut a batch{begins} within its first {good} rows, and cuts it after {rows}, at "
+                f"{encode(at)['value']}",
+                hint="This is a fault of the source's code: `cut` counts rows of the last batch, and its position is one of the "
+                "whole unit.",
+            )
         if not rows:
             return cut
         self._write(self._ready(batch.slice(0, rows), incoming, published, refusals), writer, refusals)

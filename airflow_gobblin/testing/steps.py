@@ -27,6 +27,8 @@ from airflow_gobblin.testing.threads import together
 __all__ = ["FencedStepContract", "StepContract"]
 
 EXECUTORS = 4
+MAKING_NAMES = ("create", "link", "move_folder", "rename_new", "replace")
+"""The calls of `Files` whose last path is a name that they make."""
 
 Bench = tuple[CommitStep, Files]
 """A step that can be carried out, and the files that it is carried out on."""
@@ -256,12 +258,26 @@ class StepContract(_Prepared):
         step, files = bench
         seen = InterruptedFiles(files)
         step.execute(StepContext(seen))
-        made = {call[-1] for call in seen.calls if call[0] in ("link", "create", "move_folder")}
+        made = {call[-1] for call in seen.calls if call[0] in MAKING_NAMES}
         made = {name for name in made if any(path == name or path.startswith(f"{name}/") for path in results)}
         if files.moves_folders:
             assert {posixpath.dirname(name) for name in made} <= {*step.folders()}
         for folder in step.folders():
             files.sync_folder(folder)
+
+    def test_content_is_durable_before_its_name_is(self, bench: Bench) -> None:
+        """A file that it writes is synced before it gets its name, or before the step ends: the outcome comes next."""
+        step, files = bench
+        seen = InterruptedFiles(files)
+        step.execute(StepContext(seen))
+        for number, (act, *paths) in enumerate(seen.calls):
+            if act != "create" or not files.moves_folders:
+                continue
+            later = [
+                call for call in seen.calls[number:] if call[:2] == ("sync_file", paths[0]) or paths[0] in call[1:-1]
+            ]
+            assert later, f"nothing syncs {paths[0]!r}: call `files.sync_file` once it is closed"
+            assert later[0][0] == "sync_file", f"{later[0][0]} gives {paths[0]!r} its name before its content is synced"
 
     def test_it_describes_its_files_as_they_are(self, bench: Bench, results: dict[str, bytes]) -> None:
         step, _ = bench

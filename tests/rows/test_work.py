@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,11 +14,15 @@ import pytest
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.job import Job
-from airflow_gobblin.model.work import ExtractKind
+from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.wire import record
+from airflow_gobblin.model.work import ExtractKind, UnitResult
 from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
-from airflow_gobblin.testing import WorkContract
+from airflow_gobblin.steps.publishing import publish_file
+from airflow_gobblin.storage.files import Files
+from airflow_gobblin.testing import WorkContract, inprocess
 from tests.rows.sources.databases import SqliteDatabase
 
 
@@ -54,3 +60,59 @@ class TestRowsWork(WorkContract):
     @pytest.fixture
     def read(self) -> Callable[[bytes], Sequence[object]]:
         return lambda content: pq.read_table(pa.BufferReader(content)).to_pylist()
+
+
+@record("test.counting_sink")
+@dataclass(frozen=True)
+class CountingSink(ParquetSink):
+    """Counts its files before it names steps, though it can go through the results once only."""
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[Any]:
+        number = sum(len(result.files) for result in results)
+        return super().publish(plan, results, files) if number else iter(())
+
+
+@record("test.idle_sink")
+@dataclass(frozen=True)
+class IdleSink(ParquetSink):
+    """Looks at no result."""
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[Any]:
+        return iter(())
+
+
+@record("test.doubling_sink")
+@dataclass(frozen=True)
+class DoublingSink(ParquetSink):
+    """Publishes each file under two names."""
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[Any]:
+        for result in results:
+            for file in result.files:
+                for name in ("one", "other"):
+                    yield publish_file(file, f"{plan.folder}/{plan.token}-{name}.parquet", result.unit, files)
+
+
+@pytest.mark.parametrize(
+    ("sink", "problem"),
+    [
+        (CountingSink, "the steps of the sink CountingSink leave out 2 files, the first of them of unit 'u0000'"),
+        (IdleSink, "the steps of the sink IdleSink leave out 2 files, the first of them of unit 'u0000'"),
+        (DoublingSink, "-other.parquet', which is no file of unit 'u0000', or is published already"),
+    ],
+)
+def test_a_sink_publishes_each_file_once_or_nothing_is_decided(
+    tmp_path: Path, sink: type[ParquetSink], problem: str
+) -> None:
+    database = SqliteDatabase(tmp_path / "shop.db")
+    database.run("CREATE TABLE events (id INTEGER PRIMARY KEY)")
+    database.insert("events", [(n,) for n in range(30)])
+    events = SqlTable("events", ExtractKind.APPEND_ONLY, delta="id", unit_bytes=120, max_units=2)
+    job = Ingestion("shop", SqlSource("db", (events,)), sink(str(tmp_path / "lake")), "unused")
+    opened = inprocess.open_job(job, database)
+    report = inprocess.run(opened, database)["events"]
+    assert report.status == "failed"
+    assert problem in report.detail
+    assert "`publish` yield a step for each file of each result" in report.detail
+    assert opened.journal.history("events").slots == ()
+    assert not [*tmp_path.glob("lake/events/**/*.parquet")]

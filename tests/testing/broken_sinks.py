@@ -94,6 +94,17 @@ class TestASinkThatNamesFilesByTheUnitAlone(BrokenSink):
             return super().publish(replace(plan, token="x"), results, files)
 
 
+class TestASinkThatGoesThroughItsResultsTwice(BrokenSink):
+    caught_by = "test_every_accepted_file_is_published_and_no_other"
+
+    @record("test.twice")
+    @dataclass(frozen=True)
+    class broken(ParquetSink):
+        def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[Any]:
+            number = sum(len(result.files) for result in results)
+            return super().publish(plan, results, files) if number else iter(())
+
+
 class TestASinkThatAcceptsAnyType(BrokenSink):
     caught_by = "test_a_column_of_another_type_is_a_conflict"
 

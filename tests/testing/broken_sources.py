@@ -127,6 +127,22 @@ class Cutting(Reader):
         return at, moved(position, 1)
 
 
+class Forgetting(Reader):
+    """Cuts the first batch rightly, and any later one as if it were the first."""
+
+    position: Any = None
+
+    def __iter__(self) -> Any:
+        for batch in self.reader:
+            for start in range(0, batch.num_rows, 3):
+                part = batch.slice(start, 3)
+                self.position = moved(self.unit.low, start + part.num_rows)
+                yield part
+
+    def cut(self, rows: int) -> Any:
+        return rows, moved(self.unit.low, rows)
+
+
 class Elsewhere(Reader):
     @property
     def actual_high(self) -> Any:
@@ -325,6 +341,17 @@ class TestASourceThatCutsWithinAPosition(BrokenSource):
         def read(self, unit: Any, schema: Any, request: Any, connections: Any) -> Any:
             reader = super().read(unit, schema, request, connections)
             return Cutting(reader, unit) if request.in_order else reader
+
+
+class TestASourceThatCutsLaterBatchesAsTheFirst(BrokenSource):
+    caught_by = "test_rows_in_order_can_be_cut_between_two_positions"
+
+    @record("test.cut_as_the_first")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        def read(self, unit: Any, schema: Any, request: Any, connections: Any) -> Any:
+            reader = super().read(unit, schema, request, connections)
+            return Forgetting(reader, unit) if request.in_order else reader
 
 
 class TestASourceOfNoDatasets(BrokenSource):

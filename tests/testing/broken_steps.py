@@ -156,6 +156,55 @@ class TestAStepThatForgetsItsFolder(BrokenStep):
             return ()
 
 
+class RenamedMarker(Marker):
+    """Writes its file under another name first; this one is right."""
+
+    def execute(self, context: StepContext) -> None:
+        staged = f"_gobblin/{uuid.uuid4().hex}"
+        with context.files.create(staged) as out:
+            out.write(self.content)
+        self.sync(context.files, staged)
+        context.files.make_folder(posixpath.dirname(self.path))
+        context.files.rename_new(staged, self.path)
+
+    def sync(self, files: Files, path: str) -> None:
+        files.sync_file(path)
+
+
+class TestAStepThatForgetsTheFolderThatItRenamesTo(BrokenStep):
+    caught_by = "test_it_names_the_folders_in_which_it_makes_names"
+
+    @record("test.folderless_rename")
+    @dataclass(frozen=True)
+    class broken(RenamedMarker):
+        def folders(self) -> tuple[str, ...]:
+            return ()
+
+
+class TestAStepThatRenamesWhatIsNotDurable(BrokenStep):
+    caught_by = "test_content_is_durable_before_its_name_is"
+
+    @record("test.unsynced_rename")
+    @dataclass(frozen=True)
+    class broken(RenamedMarker):
+        def sync(self, files: Files, path: str) -> None:
+            pass
+
+
+class TestAStepThatSyncsTooLate(BrokenStep):
+    caught_by = "test_content_is_durable_before_its_name_is"
+
+    @record("test.synced_late")
+    @dataclass(frozen=True)
+    class broken(RenamedMarker):
+        def execute(self, context: StepContext) -> None:
+            super().execute(context)
+            context.files.sync_file(self.path)
+
+        def sync(self, files: Files, path: str) -> None:
+            pass
+
+
 class TestAStepThatCannotBeUndone(BrokenStep):
     caught_by = "test_undo_takes_back_what_it_did"
 

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_gobblin.ingestion import Ingestion
 from airflow_gobblin.model.policy import CommitPolicy
+from airflow_gobblin.model.watermark import LongWatermark
 from airflow_gobblin.model.work import ExtractKind, Limits
 from airflow_gobblin.rows.converters.checks import NotNull
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
@@ -61,6 +62,20 @@ def test_a_bad_row_cuts_its_unit_before_its_position(database: Database, tmp_pat
     database.run(f"UPDATE events SET name = 'mended' WHERE id = {BAD}")
     assert inprocess.run(job, database)["events"].status == "committed"
     assert ids(job) == [*range(ROWS)]
+
+
+def test_a_cut_before_what_is_written_is_refused(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows would be published, and the next run would read them again."""
+    whole = SqlTable("events", ExtractKind.APPEND_ONLY, delta="batch", max_units=1)
+    monkeypatch.setattr(sql_reader.SqlReader, "cut", lambda self, rows: (rows, LongWatermark(-1)))
+    job = opened(database, tmp_path, (whole,), checks=(NotNull(("name",)),))
+    report = inprocess.run(job, database)["events"]
+    assert report.status == "failed"
+    assert "its reader is asked to cut a batch, which begins at " in report.detail
+    assert "`cut` counts rows of the last batch" in report.detail
+    assert job.journal.history("events").slots == ()
 
 
 def test_a_position_larger_than_what_is_kept_of_one_is_not_cut(

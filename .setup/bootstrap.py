@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -129,16 +129,14 @@ def main(target: str = "all") -> None:
     with (BUILD / "lock").open("w") as lock:
         _lock(lock)
         missing = [step for step in STEPS[target] if not _is_done(step)]
-        with ThreadPoolExecutor(1) as beside:
-            begun = []
+        with ThreadPoolExecutor(THREADS) as pool:
+            begun: list[Future[None]] = []
             for number, step in enumerate(missing, start=1):
+                if step not in AT_ONCE:
+                    _end(begun)
                 _say(f"[{number}/{len(missing)}] {step.__doc__}")
-                if step is bring_object_stores:  # compiling takes the cores, and most others wait for servers
-                    begun.append(beside.submit(_take, step))
-                else:
-                    _take(step)
-            for one in begun:
-                one.result()
+                begun.append(pool.submit(_take, step))
+            _end(begun)
         _say("done" if missing else "up to date")
 
 
@@ -146,6 +144,15 @@ def _take(step: Callable[[], None]) -> None:
     _stamp(step).unlink(missing_ok=True)
     step()
     _stamp(step).write_text(_digest())
+
+
+def _end(begun: list[Future[None]]) -> None:
+    """Wait for steps that have begun.
+
+    :raises SetupError: one of them failed.
+    """
+    while begun:
+        begun.pop(0).result()
 
 
 def bring_uv() -> None:
@@ -216,7 +223,7 @@ def bring_postgres() -> None:
 
 
 def bring_object_stores() -> None:
-    """servers of S3 and GCS, compiled the first time (about three minutes, beside the steps after it), and of ADLS"""
+    """servers of S3 and GCS, compiled the first time (about three minutes), and of ADLS"""
     _remember("VERSITYGW", _compiled("github.com/versity/versitygw/cmd/versitygw", VERSITYGW))
     _remember("FAKE_GCS_SERVER", _compiled("github.com/fsouza/fake-gcs-server", FAKE_GCS_SERVER))
     azurite = BUILD / f"azurite-{AZURITE}"
@@ -400,6 +407,13 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
     "quick": (*_ENVIRONMENT, install_packages, bring_java),
 }
 """The steps of each target, in order."""
+AT_ONCE = frozenset(
+    (bring_object_stores, bring_hdfs, bring_kafka, bring_registry, bring_iceberg_rest, bring_table_jars, bring_aws_sdk)
+)
+"""Steps that begin while the one before them still runs, if that is one of them, too: compiling takes cores, the others wait for
+servers. Any other step begins when all before it have ended.
+"""
+THREADS = 4
 
 
 def _pinned(package: str, pins: str = "pins.txt") -> str:
@@ -667,11 +681,18 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
             try:
                 return process.wait(SECONDS_OF_SILENCE)
             except subprocess.TimeoutExpired:
-                print(f"  … {time.monotonic() - started:.0f} s", flush=True)
+                print(f"  … {_program(process)} {time.monotonic() - started:.0f} s", flush=True)
     except BaseException:
         process.kill()
         process.wait()
         raise
+
+
+def _program(process: subprocess.Popen[bytes]) -> str:
+    """The name of a command's program: several may run at once."""
+    command = process.args
+    assert isinstance(command, list | tuple)
+    return Path(os.fsdecode(command[0])).name
 
 
 def _answer(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> str | None:

@@ -96,7 +96,9 @@ def test_a_step_that_failed_is_done_again(bootstrap: Any, monkeypatch: pytest.Mo
     assert ran == ["one", "two", "two"]
 
 
-def test_servers_are_compiled_beside_the_steps_after_them(bootstrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_are_brought_at_once_and_what_comes_after_them_waits(
+    bootstrap: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reached, ran = threading.Event(), list[str]()
 
     def compiling() -> None:
@@ -106,16 +108,16 @@ def test_servers_are_compiled_beside_the_steps_after_them(bootstrap: Any, monkey
         if len(ran) == 1:
             raise bootstrap.SetupError("no compiler")
 
-    def after() -> None:
-        """after it"""
+    def downloading() -> None:
+        """downloading"""
         reached.set()
 
-    monkeypatch.setattr(bootstrap, "bring_object_stores", compiling)
-    monkeypatch.setattr(bootstrap, "STEPS", {"some": (compiling, after)})
+    monkeypatch.setattr(bootstrap, "AT_ONCE", {compiling, downloading})
+    monkeypatch.setattr(bootstrap, "STEPS", {"some": (compiling, downloading, step("after", ran))})
     with pytest.raises(bootstrap.SetupError, match="no compiler"):
         bootstrap.main("some")
     bootstrap.main("some")
-    assert ran == ["compiling", "compiling"]
+    assert ran == ["compiling", "compiling", "after"]
 
 
 def test_a_command_that_prints_nothing_is_seen_to_run(

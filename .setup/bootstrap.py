@@ -136,6 +136,8 @@ def main(target: str = "all") -> None:
                     _end(begun)
                 _say(f"[{number}/{len(missing)}] {step.__doc__}")
                 begun.append(pool.submit(_take, step))
+                if step not in AT_ONCE:
+                    _end(begun)
             _end(begun)
         _say("done" if missing else "up to date")
 
@@ -223,9 +225,13 @@ def bring_postgres() -> None:
 
 
 def bring_object_stores() -> None:
-    """servers of S3 and GCS, compiled the first time (about three minutes), and of ADLS"""
+    """servers of S3 and GCS, compiled the first time (about three minutes)"""
     _remember("VERSITYGW", _compiled("github.com/versity/versitygw/cmd/versitygw", VERSITYGW))
     _remember("FAKE_GCS_SERVER", _compiled("github.com/fsouza/fake-gcs-server", FAKE_GCS_SERVER))
+
+
+def bring_azurite() -> None:
+    """a server of ADLS"""
     azurite = BUILD / f"azurite-{AZURITE}"
     node, npm = _machine_node() or _node_from_wheel()
     if not azurite.exists():
@@ -383,6 +389,7 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
         bring_java,
         bring_postgres,
         bring_object_stores,
+        bring_azurite,
         bring_hdfs,
         bring_kafka,
         bring_registry,
@@ -408,10 +415,13 @@ STEPS: dict[str, tuple[Callable[[], None], ...]] = {
 }
 """The steps of each target, in order."""
 AT_ONCE = frozenset(
-    (bring_object_stores, bring_hdfs, bring_kafka, bring_registry, bring_iceberg_rest, bring_table_jars, bring_aws_sdk)
+    (
+        *(bring_object_stores, bring_azurite, bring_hdfs, bring_kafka, bring_registry, bring_iceberg_rest),
+        *(bring_table_jars, bring_aws_sdk),
+    )
 )
-"""Steps that begin while the one before them still runs, if that is one of them, too: compiling takes cores, the others wait for
-servers. Any other step begins when all before it have ended.
+"""Steps that may run at once: compiling takes cores, the others wait for servers. Any other step begins when all before it have
+ended, and ends before the next begins.
 """
 THREADS = 4
 

@@ -132,11 +132,12 @@ def main(target: str = "all") -> None:
         with ThreadPoolExecutor(THREADS) as pool:
             begun: list[Future[None]] = []
             for number, step in enumerate(missing, start=1):
-                if step not in AT_ONCE:
+                alone = step not in AT_ONCE
+                if alone:
                     _end(begun)
                 _say(f"[{number}/{len(missing)}] {step.__doc__}")
                 begun.append(pool.submit(_take, step))
-                if step not in AT_ONCE:
+                if alone:
                     _end(begun)
             _end(begun)
         _say("done" if missing else "up to date")

@@ -40,7 +40,7 @@ LANES: Mapping[str, Sequence[str]] = {
     **{lane: [f"tests/{folder}" for folder in folders] for lane, folders in FOLDERS.items()},
     "computing": ["tests", *(f"--ignore=tests/{folder}" for folders in FOLDERS.values() for folder in folders)],
 }
-NICE: Mapping[str, int] = {"services": 1, "protocol": 5, "computing": 5}
+NICE: Mapping[str, int] = {"services": 1, "protocol": 8, "computing": 8}
 """How far lanes give way where several want a core. Those that wait most don't: they would be the last to end."""
 MEMORY = "/dev/shm"
 IN_MEMORY = frozenset(["airflow", "spark", "protocol", "computing"])

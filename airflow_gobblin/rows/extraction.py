@@ -305,6 +305,7 @@ class _UnitRun:
         low, batches = self._unit.low, self._timed(reader)
         assert low is not None
         cut: Watermark | None = low
+        known = low
         while True:
             batch, rows, go_back = None, 0, self._remember(refusals)
             try:
@@ -316,30 +317,37 @@ class _UnitRun:
             except Exception as error:
                 go_back()
                 if batch is not None and rows:
-                    cut = self._pass_good(reader, batch, cut, incoming, published, writer, refusals)
+                    rows, at = self._cut(reader, batch, cut, known, error, incoming, published, refusals)
+                    if rows:
+                        self._write(self._ready(batch.slice(0, rows), incoming, published, refusals), writer, refusals)
+                        cut = at
                 if cut is None or Range(low, cut).empty:
                     raise
                 self.stopped = error
                 return _End(cut, None, reader.properties)
             self._write(good, writer, refusals)
             cut = reader.position
+            known = known if cut is None else cut
             if cut is not None and self._met is not None and not Range(low, cut).empty:
                 return _End(cut, None, reader.properties)
 
-    def _pass_good(
+    def _cut(
         self,
         reader: OrderedReader,
         batch: pa.RecordBatch,
         cut: Watermark | None,
+        known: Watermark,
+        error: Exception,
         incoming: pa.Schema,
         published: pa.Schema,
-        writer: Writer,
         refusals: Refusals,
-    ) -> Watermark | None:
-        """Pass on the rows of a batch before its first bad one, up to a position; return that.
+    ) -> tuple[int, Watermark]:
+        """Return the place at which the reader cuts a batch before its first bad row.
 
-        :param cut: where the batches before it end.
-        :raises SourceError: the reader cuts it where it can't be cut.
+        :param cut: where the batches before it end; `None` within a position.
+        :param known: the last place between two positions before it.
+        :param error: the one of the bad row.
+        :raises SourceError: it isn't in the batch.
         """
         good, bad = 0, batch.num_rows
         while bad - good > 1:
@@ -351,20 +359,22 @@ class _UnitRun:
                 bad = middle
             go_back()
         rows, at = reader.cut(good)
-        if not 0 <= rows <= good or (cut is not None and not Range(at, cut).empty):
-            begins = "" if cut is None else f", which begins at {encode(cut)['value']},"
+        if rows == 0:
+            return rows, at
+        end = reader.position
+        early = not Range(at, known).empty or (cut is None and Range(known, at).empty)
+        late = end is not None and Range(at, end).empty
+        if early or late or not 0 < rows <= good:
+            until = "" if end is None else f" and ends before {encode(end)['value']}"
             raise SourceError(
                 operation="extract",
                 subject=self._subject,
-                cause=f"its reader is asked to cut a batch{begins} within its first {good} rows, and cuts it after {rows}, at "
-                f"{encode(at)['value']}",
-                hint="This is a fault of the source's code: `cut` counts rows of the last batch, and its position is one of the "
-                "whole unit.",
-            )
-        if not rows:
-            return cut
-        self._write(self._ready(batch.slice(0, rows), incoming, published, refusals), writer, refusals)
-        return at
+                cause=f"its reader is to cut a batch, which begins at {encode(known)['value']}{until}, within its first {good} "
+                f"rows, and cuts it after {rows}, at {encode(at)['value']}; the row after those is bad: {error}",
+                hint="This is a fault of the source's code: `cut` counts rows of the last batch, and its position is that of the "
+                "row after them.",
+            ) from error
+        return rows, at
 
     def _remember(self, refusals: Refusals) -> Callable[[], None]:
         """Return a function that takes back all counts from now on."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from airflow_gobblin.errors import ConfigurationError, GobblinError, NoSuchRangeError
+from airflow_gobblin.errors import GobblinError, NoSuchRangeError
 from airflow_gobblin.job import Attempt, DatasetLike
 from airflow_gobblin.model import dead_letters
-from airflow_gobblin.model.naming import is_hidden, many
 from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.wire import kind_of, record
 from airflow_gobblin.model.work import Dataset, Limits
 from airflow_gobblin.rows.converters.base import Converter, RowCheck
-from airflow_gobblin.rows.sinks.base import Layout, Sink, TableSink
+from airflow_gobblin.rows.sinks.base import Layout, Sink, TableSink, checked_steps
 from airflow_gobblin.rows.sources.base import CheckableSource, InformedSource, RangeSource, Source
 from airflow_gobblin.steps.publishing import publish_file
 from airflow_gobblin.tables.port import Merge
@@ -175,7 +174,7 @@ class RowsWork:
     ) -> Iterable[CommitStep]:
         """Yield the steps that publish the sink's files, and those of dead letters.
 
-        :raises ConfigurationError: the sink leaves a file out.
+        :raises ConfigurationError: as `checked_steps`.
         """
         waiting: deque[UnitResult] = deque()
 
@@ -197,45 +196,11 @@ class RowsWork:
         self, plan: Plan, results: Iterator[UnitResult], files: Files, staging: str
     ) -> Iterable[CommitStep]:
         if plan.table is None:
-            return self._steps_of_files(plan, results, files)
+            return checked_steps(self.sink, plan, results, files)
         from airflow_gobblin.rows.tables import commit_step
 
         binding = RowsBinding.of(plan)
         return (commit_step(plan, results, files, staging, binding.merge, binding.table_schema),)
-
-    def _steps_of_files(self, plan: Plan, results: Iterator[UnitResult], files: Files) -> Iterator[CommitStep]:
-        """Yield the sink's steps, and see that they publish each file once: its rows count as published, once."""
-        left: Counter[tuple[str, str]] = Counter()
-
-        def counted() -> Iterator[UnitResult]:
-            for result in results:
-                left.update((result.unit, file.checksum) for file in result.files)
-                yield result
-
-        given = counted()
-        for step in self.sink.publish(plan, given, files):
-            for file in step.files():
-                content = file.unit, file.checksum
-                if left[content]:
-                    left.subtract((content,))
-                elif not is_hidden(file.path):
-                    cause = f"publish {file.path!r}, which is no file of unit {file.unit!r}, or is published already"
-                    raise self._wrong_steps(plan, cause)
-                if not left[content]:
-                    del left[content]
-            yield step
-        deque(given, maxlen=0)  # the results that it hasn't asked for
-        if left:
-            unit, _ = next(iter(left))
-            raise self._wrong_steps(plan, f"leave out {many(left.total(), 'file')}, the first of them of unit {unit!r}")
-
-    def _wrong_steps(self, plan: Plan, cause: str) -> ConfigurationError:
-        return ConfigurationError(
-            operation="publish",
-            subject=f"dataset {plan.urn!r}",
-            cause=f"the steps of the sink {type(self.sink).__name__} {cause}",
-            hint="Let its `publish` yield a step for each file of each result. It can go through the results once only.",
-        )
 
     def table_of(self, dataset: DatasetLike) -> TableRecord | None:
         """Return the table of a dataset, if the sink has tables."""

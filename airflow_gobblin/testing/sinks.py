@@ -18,7 +18,7 @@ from airflow_gobblin.model import wire
 from airflow_gobblin.model.naming import is_hidden
 from airflow_gobblin.model.plan import Plan
 from airflow_gobblin.model.work import MIB, Dataset, Extract, ExtractKind, UnitResult, UnitState
-from airflow_gobblin.rows.sinks.base import Sink, Writer
+from airflow_gobblin.rows.sinks.base import Sink, Writer, checked_steps
 from airflow_gobblin.rows.work import RowsBinding
 from airflow_gobblin.steps.base import CommitStep, StepContext, StepStatus
 from airflow_gobblin.storage.files import Files, contained, open_files
@@ -322,7 +322,7 @@ def finished(writer: Writer, batches: Sequence[pa.RecordBatch], unit: str = "u0"
 
 def publish(sink: Sink, files: Files, *results: UnitResult, token: str = "t0") -> list[CommitStep]:
     """Carry out the steps of results."""
-    steps = list(sink.publish(plan_of(sink, token), iter(results), files))  # as in a run, it can be read once only
+    steps = list(checked_steps(sink, plan_of(sink, token), iter(results), files))  # as in a run
     context = StepContext(files)
     for step in steps:
         found = step.verify(context)

@@ -271,8 +271,8 @@ class StepContract(_Prepared):
         seen = InterruptedFiles(files)
         step.execute(StepContext(seen))
         for number, (act, *paths) in enumerate(seen.calls):
-            if act != "create" or not files.moves_folders:
-                continue
+            if act != "create" or not files.moves_folders or ("unlink", *paths) in seen.calls[number:]:
+                continue  # objects are durable at once, and what is taken away needn't be
             later = [
                 call for call in seen.calls[number:] if call[:2] == ("sync_file", paths[0]) or paths[0] in call[1:-1]
             ]

@@ -549,19 +549,23 @@ def a_range_is_of_the_first_position() -> Iterable[Patch]:
 
 def a_unit_is_cut_inside_a_tie() -> Iterable[Patch]:
     """A unit that fails is cut before its bad row, though other rows of the same position come before that one."""
-    pass_good = extraction._UnitRun._pass_good
+    cut = extraction._UnitRun._cut
 
     class Careless:
         def __init__(self, reader: Any) -> None:
             self._reader = reader
 
+        @property
+        def position(self) -> Any:
+            return self._reader.position
+
         def cut(self, rows: int) -> tuple[int, Any]:
             return rows, self._reader.cut(rows)[1]
 
     def careless(self: Any, reader: Any, *rest: Any) -> Any:
-        return pass_good(self, cast(Any, Careless(reader)), *rest)
+        return cut(self, cast(Any, Careless(reader)), *rest)
 
-    return (Patch(extraction._UnitRun, "_pass_good", careless),)
+    return (Patch(extraction._UnitRun, "_cut", careless),)
 
 
 def a_flush_gives_up() -> Iterable[Patch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,38 @@ class DoublingSink(ParquetSink):
                     yield publish_file(file, f"{plan.folder}/{plan.token}-{name}.parquet", result.unit, files)
 
 
+@record("test.sink_of_one")
+@dataclass(frozen=True)
+class SinkOfOne(ParquetSink):
+    """Publishes the first of its results, and closes the iterator that it was given."""
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[Any]:
+        def some() -> Iterator[UnitResult]:
+            yield from results
+
+        return super().publish(plan, islice(some(), 1), files)
+
+
+@record("test.twin_sink")
+@dataclass(frozen=True)
+class TwinSink(ParquetSink):
+    """Publishes each file under a hidden name, too."""
+
+    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[Any]:
+        for result in results:
+            yield from super().publish(plan, [result], files)
+            for file in result.files:
+                yield publish_file(file, f"{plan.folder}/_twins/{result.unit}.parquet", result.unit, files)
+
+
 @pytest.mark.parametrize(
     ("sink", "problem"),
     [
-        (CountingSink, "the steps of the sink CountingSink leave out 2 files, the first of them of unit 'u0000'"),
-        (IdleSink, "the steps of the sink IdleSink leave out 2 files, the first of them of unit 'u0000'"),
-        (DoublingSink, "-other.parquet', which is no file of unit 'u0000', or is published already"),
+        (CountingSink, "the steps of the sink CountingSink leave out 2 files, such as one of unit 'u0000'"),
+        (IdleSink, "the steps of the sink IdleSink leave out 2 files, such as one of unit 'u0000'"),
+        (SinkOfOne, "leave out 1 file, such as one of unit 'u0001'"),
+        (DoublingSink, "-other.parquet', and unit 'u0000' has no file of its checksum that isn't published yet"),
+        (TwinSink, "publish rows as 'events/_twins/u0000.parquet', which readers of its folder ignore"),
     ],
 )
 def test_a_sink_publishes_each_file_once_or_nothing_is_decided(

@@ -5,10 +5,13 @@ A sink is a frozen dataclass, registered with `wire.record`. It only ever writes
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.naming import is_hidden, many
 from airflow_gobblin.model.watermark import Json
 from airflow_gobblin.model.work import Dataset, StagedFile, UnitResult
 from airflow_gobblin.steps.base import CommitStep
@@ -98,7 +101,8 @@ class Sink(Protocol):
         """Yield the steps that publish these results, to names made only from the plan's token, the unit and the index: the names
         that the files were staged for. `publish_units` makes them.
 
-        Readers ignore names starting with `_` or `.`, so no published name does.
+        Each file of each result is published once: `files` of its step has its unit and its checksum. The results can be gone
+        through once only. Readers ignore names starting with `_` or `.`, so no published name of rows does.
 
         :raises StepLostError: a staged file is gone, or no longer matches its result.
         """
@@ -180,3 +184,47 @@ def publish_units(
 
     for some in each(files, steps, pieces()):
         yield from some
+
+
+def checked_steps(sink: Sink, plan: Plan, results: Iterator[UnitResult], files: Files) -> Iterator[CommitStep]:
+    """Yield the steps of a sink, and see that they publish each file once: its rows count as published, once.
+
+    :raises ConfigurationError: they leave out a file, or publish one twice, or one that no result has, or rows that readers don't
+        see.
+    """
+    left: Counter[tuple[str, str]] = Counter()
+
+    def counted() -> Iterator[UnitResult]:
+        for result in results:
+            left.update((result.unit, file.checksum) for file in result.files)
+            yield result
+
+    for step in sink.publish(plan, counted(), files):
+        for file in step.files():
+            content, hidden = (file.unit, file.checksum), is_hidden(file.path)
+            if hidden and file.rows:
+                raise _wrong_steps(sink, plan, f"publish rows as {file.path!r}, which readers of its folder ignore")
+            if left[content]:
+                left[content] -= 1
+            elif not hidden:
+                cause = f"publish {file.path!r}, and unit {file.unit!r} has no file of its checksum that isn't published yet"
+                raise _wrong_steps(sink, plan, cause)
+            if not left[content]:
+                del left[content]
+        yield step
+    deque(
+        counted(), maxlen=0
+    )  # the results that it didn't ask for, or that nobody saw, since it closed what it was given
+    if left:
+        unit, _ = next(iter(left))
+        raise _wrong_steps(sink, plan, f"leave out {many(left.total(), 'file')}, such as one of unit {unit!r}")
+
+
+def _wrong_steps(sink: Sink, plan: Plan, cause: str) -> ConfigurationError:
+    return ConfigurationError(
+        operation="publish",
+        subject=f"dataset {plan.urn!r}",
+        cause=f"the steps of the sink {type(sink).__name__} {cause}",
+        hint="Let its `publish` yield a step for each file of each result, whose `files()` has the file's unit and checksum. It "
+        "can go through the results once only.",
+    )

@@ -64,17 +64,19 @@ def test_a_bad_row_cuts_its_unit_before_its_position(database: Database, tmp_pat
     assert ids(job) == [*range(ROWS)]
 
 
-def test_a_cut_before_what_is_written_is_refused(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at", [-1, ROWS // TIES + 1], ids=["before it", "after it"])
+def test_a_cut_outside_of_its_batch_is_refused(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """Its rows would be published, and the next run would read them again."""
+    """The next run would read rows of it again, or leave some out."""
     whole = SqlTable("events", ExtractKind.APPEND_ONLY, delta="batch", max_units=1)
-    monkeypatch.setattr(sql_reader.SqlReader, "cut", lambda self, rows: (rows, LongWatermark(-1)))
+    monkeypatch.setattr(sql_reader.SqlReader, "cut", lambda self, rows: (rows, LongWatermark(at)))
     job = opened(database, tmp_path, (whole,), checks=(NotNull(("name",)),))
     report = inprocess.run(job, database)["events"]
     assert report.status == "failed"
-    assert "its reader is asked to cut a batch, which begins at " in report.detail
-    assert "`cut` counts rows of the last batch" in report.detail
+    assert "its reader is to cut a batch, which begins at " in report.detail
+    assert f"at {at}; the row after those is bad: " in report.detail
+    assert "fail the check NotNull" in report.detail
     assert job.journal.history("events").slots == ()
 
 

@@ -447,7 +447,7 @@ def _install(pins: str) -> None:
     _remember("SPARK_HOME", next((VENV / "lib").glob("python3*/site-packages")) / "pyspark")
     _remember("PYSPARK_PYTHON", PYTHON)
     # As pip does it: else each process may compile what it imports, a Spark driver for 1 s. Some packages hold templates.
-    print("compiling them", flush=True)
+    print("compiling the packages", flush=True)
     _quietly([str(PYTHON), "-m", "compileall", "-q", "-j0", str(VENV / "lib")])
 
 

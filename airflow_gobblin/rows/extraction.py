@@ -317,7 +317,8 @@ class _UnitRun:
             except Exception as error:
                 go_back()
                 if batch is not None and rows:
-                    rows, at = self._cut(reader, batch, cut, known, error, incoming, published, refusals)
+                    good_rows = self._good_rows(batch, incoming, published, refusals)
+                    rows, at = self._cut(reader, good_rows, cut, known, error)
                     if rows:
                         self._write(self._ready(batch.slice(0, rows), incoming, published, refusals), writer, refusals)
                         cut = at
@@ -331,24 +332,8 @@ class _UnitRun:
             if cut is not None and self._met is not None and not Range(low, cut).empty:
                 return _End(cut, None, reader.properties)
 
-    def _cut(
-        self,
-        reader: OrderedReader,
-        batch: pa.RecordBatch,
-        cut: Watermark | None,
-        known: Watermark,
-        error: Exception,
-        incoming: pa.Schema,
-        published: pa.Schema,
-        refusals: Refusals,
-    ) -> tuple[int, Watermark]:
-        """Return the place at which the reader cuts a batch before its first bad row.
-
-        :param cut: where the batches before it end; `None` within a position.
-        :param known: the last place between two positions before it.
-        :param error: the one of the bad row.
-        :raises SourceError: it isn't in the batch.
-        """
+    def _good_rows(self, batch: pa.RecordBatch, incoming: pa.Schema, published: pa.Schema, refusals: Refusals) -> int:
+        """Return how many rows of a batch come before its first bad one."""
         good, bad = 0, batch.num_rows
         while bad - good > 1:
             middle, go_back = (good + bad) // 2, self._remember(refusals)
@@ -358,6 +343,19 @@ class _UnitRun:
             except Exception:  # the first error is the one to report
                 bad = middle
             go_back()
+        return good
+
+    def _cut(
+        self, reader: OrderedReader, good: int, cut: Watermark | None, known: Watermark, error: Exception
+    ) -> tuple[int, Watermark]:
+        """Return the place at which the reader cuts its last batch.
+
+        :param good: how many rows come before the bad one.
+        :param cut: where the batches before it end; `None` within a position.
+        :param known: the last place between two positions before it.
+        :param error: the one of the bad row.
+        :raises SourceError: it isn't in the batch.
+        """
         rows, at = reader.cut(good)
         if rows == 0:
             return rows, at

@@ -26,6 +26,7 @@ from airflow_gobblin.storage.files.base import StagedOutput
 from airflow_gobblin.testing.arrow_memory import arrow_memory
 from airflow_gobblin.testing.failing_files import FailingFiles
 from airflow_gobblin.testing.memory_files import MemoryObjects
+from airflow_gobblin.testing.sources import rows_of
 
 __all__ = ["SinkContract"]
 
@@ -121,7 +122,7 @@ class SinkContract:
     ) -> None:
         publish(sink, files, written(sink, files, batches))
         rows = [dict(row) for path in visible(files) for row in read(files.read(path))]
-        assert comparable(rows) == comparable(row for batch in batches for row in batch.to_pylist())
+        assert rows_of(rows) == rows_of(row for batch in batches for row in batch.to_pylist())
 
     def test_nothing_is_visible_until_it_is_published(
         self, sink: Sink, files: Files, batches: Sequence[pa.RecordBatch]
@@ -333,11 +334,6 @@ def publish(sink: Sink, files: Files, *results: UnitResult, token: str = "t0") -
         found = step.verify(context)
         assert found is StepStatus.DONE, f"{step.subject}: {found} after it ran"
     return steps
-
-
-def comparable(rows: Iterable[Row]) -> Counter[str]:
-    """Return rows as texts, which are compared: equal values of other types, or times of another zone, aren't the same."""
-    return Counter(repr(sorted(row.items())) for row in rows)
 
 
 def remove(files: Files, result: UnitResult) -> None:

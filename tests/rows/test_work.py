@@ -25,6 +25,7 @@ from airflow_gobblin.steps.publishing import publish_file
 from airflow_gobblin.storage.files import Files
 from airflow_gobblin.testing import WorkContract, inprocess
 from tests.rows.sources.databases import SqliteDatabase
+from tests.testing.broken_sinks import CountingSink
 
 
 class TestRowsWork(WorkContract):
@@ -61,16 +62,6 @@ class TestRowsWork(WorkContract):
     @pytest.fixture
     def read(self) -> Callable[[bytes], Sequence[object]]:
         return lambda content: pq.read_table(pa.BufferReader(content)).to_pylist()
-
-
-@record("test.counting_sink")
-@dataclass(frozen=True)
-class CountingSink(ParquetSink):
-    """Counts its files before it names steps, though it can go through the results once only."""
-
-    def publish(self, plan: Plan, results: Iterable[UnitResult], files: Files) -> Iterator[Any]:
-        number = sum(len(result.files) for result in results)
-        return super().publish(plan, results, files) if number else iter(())
 
 
 @record("test.idle_sink")

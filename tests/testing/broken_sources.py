@@ -69,6 +69,16 @@ def reading(change: Callable[[Any, WorkUnit], Any]) -> Any:
     return read
 
 
+def reading_in_order(change: Callable[[Any, WorkUnit], Any]) -> Any:
+    """A method `read` that changes its reader where rows are read in order."""
+
+    def read(self: SqlSource, unit: Any, schema: Any, request: Any, connections: Any) -> Any:
+        reader = SqlSource.read(self, unit, schema, request, connections)
+        return change(reader, unit) if request.in_order else reader
+
+    return read
+
+
 class Reader:
     """A reader that passes everything on."""
 
@@ -141,6 +151,16 @@ class Forgetting(Reader):
 
     def cut(self, rows: int) -> Any:
         return rows, moved(self.unit.low, rows)
+
+
+class OneByOne(Forgetting):
+    """Yields one row at a time, so that nothing tries its `cut`."""
+
+    def __iter__(self) -> Any:
+        for batch in self.reader:
+            for row in range(batch.num_rows):
+                self.position = moved(self.unit.low, row + 1)
+                yield batch.slice(row, 1)
 
 
 class Elsewhere(Reader):
@@ -338,9 +358,7 @@ class TestASourceThatCutsWithinAPosition(BrokenSource):
     @record("test.cut_within")
     @dataclass(frozen=True)
     class broken(SqlSource):
-        def read(self, unit: Any, schema: Any, request: Any, connections: Any) -> Any:
-            reader = super().read(unit, schema, request, connections)
-            return Cutting(reader, unit) if request.in_order else reader
+        read = reading_in_order(Cutting)
 
 
 class TestASourceThatCutsLaterBatchesAsTheFirst(BrokenSource):
@@ -349,9 +367,16 @@ class TestASourceThatCutsLaterBatchesAsTheFirst(BrokenSource):
     @record("test.cut_as_the_first")
     @dataclass(frozen=True)
     class broken(SqlSource):
-        def read(self, unit: Any, schema: Any, request: Any, connections: Any) -> Any:
-            reader = super().read(unit, schema, request, connections)
-            return Forgetting(reader, unit) if request.in_order else reader
+        read = reading_in_order(Forgetting)
+
+
+class TestASourceWhoseCutIsNeverTried(BrokenSource):
+    caught_by = "test_rows_in_order_can_be_cut_between_two_positions"
+
+    @record("test.one_by_one")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        read = reading_in_order(OneByOne)
 
 
 class TestASourceOfNoDatasets(BrokenSource):

@@ -171,6 +171,13 @@ class RenamedMarker(Marker):
         files.sync_file(path)
 
 
+class UnsyncedMarker(RenamedMarker):
+    """Leaves out that its content must be durable."""
+
+    def sync(self, files: Files, path: str) -> None:
+        pass
+
+
 class TestAStepThatForgetsTheFolderThatItRenamesTo(BrokenStep):
     caught_by = "test_it_names_the_folders_in_which_it_makes_names"
 
@@ -186,9 +193,8 @@ class TestAStepThatRenamesWhatIsNotDurable(BrokenStep):
 
     @record("test.unsynced_rename")
     @dataclass(frozen=True)
-    class broken(RenamedMarker):
-        def sync(self, files: Files, path: str) -> None:
-            pass
+    class broken(UnsyncedMarker):
+        pass
 
 
 class TestAStepThatSyncsTooLate(BrokenStep):
@@ -196,13 +202,10 @@ class TestAStepThatSyncsTooLate(BrokenStep):
 
     @record("test.synced_late")
     @dataclass(frozen=True)
-    class broken(RenamedMarker):
+    class broken(UnsyncedMarker):
         def execute(self, context: StepContext) -> None:
             super().execute(context)
             context.files.sync_file(self.path)
-
-        def sync(self, files: Files, path: str) -> None:
-            pass
 
 
 class TestAStepThatCannotBeUndone(BrokenStep):

@@ -212,9 +212,8 @@ def checked_steps(sink: Sink, plan: Plan, results: Iterator[UnitResult], files: 
             if not left[content]:
                 del left[content]
         yield step
-    deque(
-        counted(), maxlen=0
-    )  # the results that it didn't ask for, or that nobody saw, since it closed what it was given
+    # What it didn't ask for is left out, too; so is what it never saw, since it closed the iterator that it was given.
+    deque(counted(), maxlen=0)
     if left:
         unit, _ = next(iter(left))
         raise _wrong_steps(sink, plan, f"leave out {many(left.total(), 'file')}, such as one of unit {unit!r}")

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
     AclBinding,
     AclOperation,
@@ -25,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no _
     ConfigResource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
 )
@@ -39,6 +40,13 @@ Record = tuple[int, int, bytes | None, bytes | None]
 USER, SCRAM_USER = "reader", "scram-reader"
 PASSWORDS = {USER: "kan@ri/9%f1+nch=trillert", SCRAM_USER: "c4nary-0f-scr4m"}
 """The users of the secure listener."""
+_NOT_YET = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
+"""The errors of a broker that doesn't yet know of a partition that it will lead."""
 
 
 @dataclass
@@ -92,14 +100,26 @@ class Kafka:
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def create_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
-        """A new topic.
+        """A new topic, once the broker answers for its partitions: on a busy machine that is later than its creation.
 
         :return: its name.
         """
         name = name or f"t{uuid.uuid4().hex[:10]}"
         config = {key.replace("_", "."): value for key, value in settings.items()}
         _done(self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]))
+        self.wait_until(lambda: self._answers_for(name, range(partitions)))
         return name
+
+    def _answers_for(self, topic: str, partitions: Iterable[int]) -> bool:
+        """Whether the broker has these partitions and leads them."""
+        try:
+            _done(self.admin.describe_topics(TopicCollection([topic])))
+            _done(self.admin.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}))  # type: ignore[no-untyped-call]
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET:
+                raise
+            return False
+        return True
 
     def delete_topic(self, name: str) -> None:
         _done(self.admin.delete_topics([name]))
@@ -108,7 +128,7 @@ class Kafka:
     def add_partitions(self, name: str, count: int) -> None:
         """Let a topic have so many partitions in all."""
         _done(self.admin.create_partitions([NewPartitions(name, count)]))
-        self.wait_until(lambda: len(self.admin.list_topics(name, timeout=10).topics[name].partitions) == count)
+        self.wait_until(lambda: self._answers_for(name, range(count)))
 
     def alter(self, name: str, **settings: str) -> None:
         config = {key.replace("_", "."): value for key, value in settings.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,13 +17,22 @@ import psutil
 
 __all__ = ["children", "command_line", "environment_of", "free_port", "start_process", "stop_process", "wait_for_line"]
 
+_SERVERS_PORTS = range(12_000, 32_000)
+_given: set[int] = set()
+"""The ports that this process has given to its servers."""
+
 
 def free_port() -> int:
-    """Return a TCP port that was free on 127.0.0.1 a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a TCP port that is free on 127.0.0.1, another one each time. It is below those that the system gives to clients:
+    one of these may be taken before the server listens.
+    """
+    while True:
+        port = secrets.choice(_SERVERS_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def command_line(process: psutil.Process) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
@@ -30,7 +30,8 @@ from airflow_gobblin.rows.converters.checks import NotNull
 from airflow_gobblin.rows.sinks.parquet import ParquetSink
 from airflow_gobblin.rows.sources.base import PlanRequest, Source
 from airflow_gobblin.rows.sources.kafka import Isolation, KafkaSource, OutOfRange, Start, reader
-from airflow_gobblin.rows.sources.kafka.planning import Piece, cut
+from airflow_gobblin.rows.sources.kafka.cluster import Topic
+from airflow_gobblin.rows.sources.kafka.planning import Piece, cut, plan_topic
 from airflow_gobblin.rows.sources.kafka.reader import KafkaReader
 from airflow_gobblin.rows.sources.kafka.values import JsonValues
 from airflow_gobblin.run.plan import create_work_units
@@ -293,18 +294,40 @@ def test_a_partition_with_nothing_new_is_in_no_unit() -> None:
     assert {place.partition for unit in found.units for place in pieces_of(unit)} == {0}
 
 
+@pytest.mark.parametrize("question", ["starts", "ends", "at"])
+def test_a_first_load_waits_for_a_partition_that_cant_be_asked(question: str) -> None:
+    """Left out, it would begin at its end, and its records before that would never be read."""
+    source = KafkaSource("kafka", ("t",), start=datetime.fromtimestamp(5, UTC))
+
+    def first_load(log: Log) -> Range | None:
+        return plan_topic(source, cast(Topic, log), DatasetState("t"), PlanRequest(NOON), NoConnections()).planned
+
+    assert first_load(Log("t", 3, 20)) == Range(MultiLongWatermark((5, 5, 5)), MultiLongWatermark((20, 19, 18)))
+    silent = type("Silent", (Headless,), {"silent_to": (question,)})
+    with pytest.raises(SourceError, match=r"can't begin the first load of topic 't': .*partition 1: it has no leader"):
+        first_load(silent("t", 3, 20))
+
+
 class Headless(Log):
-    """The logs of a topic whose second partition has no leader."""
+    """The logs of a topic whose second partition has no leader.
+
+    :param silent_to: the questions that it doesn't answer.
+    """
+
+    silent_to: ClassVar[tuple[str, ...]] = ("starts", "ends", "at")
 
     def starts(self, partitions: Iterable[int]) -> dict[int, int | SourceError]:
-        return self._but_one(super().starts(partitions))
+        return self._but_one("starts", super().starts(partitions))
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int | SourceError]:
-        return self._but_one(super().ends(partitions))
+        return self._but_one("ends", super().ends(partitions))
 
-    def _but_one(self, found: dict[int, int | SourceError]) -> dict[int, int | SourceError]:
+    def at(self, time: datetime, partitions: Iterable[int]) -> dict[int, int | SourceError]:
+        return self._but_one("at", super().at(time, partitions))
+
+    def _but_one(self, question: str, found: dict[int, int | SourceError]) -> dict[int, int | SourceError]:
         error = SourceError(operation="ask", subject="partition 1", cause="it has no leader")
-        return {p: error if p == 1 else offset for p, offset in found.items()}
+        return {p: error if p == 1 and question in self.silent_to else offset for p, offset in found.items()}
 
 
 def pieces_of(unit: WorkUnit) -> list[Piece]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +42,6 @@ except ImportError as error:
         hint="Install the extra: pip install 'airflow-gobblin[kafka]'.",
     ) from error
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SECONDS_TO_ANSWER = 30.0
@@ -269,12 +267,14 @@ def _settings(connection: ParsedConnection) -> dict[str, Any]:
     return known
 
 
-def expect_all(found: Mapping[int, int | SourceError]) -> dict[int, int]:
-    """Return the offsets that could be had, and log which ones couldn't."""
-    for error in found.values():
-        if isinstance(error, SourceError):
-            log.warning("%s. Its watermark stays, and the other partitions go on.", error)
+def offsets_of(found: Mapping[int, int | SourceError]) -> dict[int, int]:
+    """Return the offset of each partition that could be asked."""
     return {partition: offset for partition, offset in found.items() if not isinstance(offset, SourceError)}
+
+
+def errors_of(found: Mapping[int, int | SourceError]) -> dict[int, SourceError]:
+    """Return the error of each partition that couldn't be asked."""
+    return {partition: error for partition, error in found.items() if isinstance(error, SourceError)}
 
 
 def unusable(topic: str, cause: str, hint: str) -> ConfigurationError:

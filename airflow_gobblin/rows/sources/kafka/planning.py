@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from airflow_gobblin.connections import Connections
-from airflow_gobblin.errors import NoSuchRangeError, SourceError
+from airflow_gobblin.errors import NoSuchRangeError, SourceError, without_stop
 from airflow_gobblin.model.batch import Backlog, Batch
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many
@@ -19,7 +19,7 @@ from airflow_gobblin.model.watermark import Json, LongWatermark, MultiLongWaterm
 from airflow_gobblin.model.work import UnitState, WorkUnit
 from airflow_gobblin.rows.sources.base import Consistency, DatasetPlan, PlanRequest
 from airflow_gobblin.rows.sources.kafka import KafkaSource, OutOfRange, Start
-from airflow_gobblin.rows.sources.kafka.cluster import Topic, expect_all, unusable
+from airflow_gobblin.rows.sources.kafka.cluster import Topic, errors_of, offsets_of, unusable
 from airflow_gobblin.rows.sources.kafka.records import RECORD, with_values
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,8 @@ def plan_topic(
     log_of = _Log.of(topic)
     _check_not_shorter(topic, state, log_of.ends)
     low = _lows(source, topic, state, log_of)
+    for error in log_of.unanswered.values():
+        log.warning("%s. Its watermark stays, and the other partitions go on.", without_stop(str(error)))
     width = len(low)
     if request.ranges:
         pieces = sorted(_of_ranges(request.ranges))
@@ -100,16 +102,22 @@ def plan_topic(
 
 @dataclass(frozen=True)
 class _Log:
-    """The first offset of each partition's log, and the one after its last, for the partitions that can be asked."""
+    """The first offset of each partition's log, and the one after its last, for the partitions that can be asked.
+
+    :param unanswered: the error of each other partition.
+    """
 
     starts: Offsets
     ends: Offsets
+    unanswered: Mapping[int, SourceError]
 
     @classmethod
     def of(cls, topic: Topic) -> _Log:
-        starts = expect_all(topic.starts(range(topic.partitions)))
-        ends = expect_all(topic.ends(starts))
-        return cls({p: starts[p] for p in ends}, ends)
+        found = topic.starts(range(topic.partitions))
+        starts = offsets_of(found)
+        found = {**found, **topic.ends(starts)}
+        ends = offsets_of({p: found[p] for p in starts})
+        return cls({p: starts[p] for p in ends}, ends, errors_of(found))
 
 
 def _check_same(topic: Topic, state: DatasetState) -> None:
@@ -160,18 +168,14 @@ def _lows(source: KafkaSource, topic: Topic, state: DatasetState, log_of: _Log) 
 
 
 def _first_lows(source: KafkaSource, topic: Topic, log_of: _Log) -> list[int]:
+    _check_can_begin(topic, log_of.unanswered)
     partitions = range(topic.partitions)
-    if missing := [p for p in partitions if p not in log_of.starts]:
-        raise SourceError(
-            operation="plan",
-            subject=f"topic {topic.name!r}",
-            cause=f"its first load begins in all partitions, and the offsets of partition {missing[0]} can't be had",
-            hint="A later run tries it again.",
-        )
     starts, ends = log_of.starts, log_of.ends
     if isinstance(source.start, datetime):
-        found = expect_all(topic.at(source.start, partitions))
-        return [max(starts[p], ends[p] if found.get(p, -1) < 0 else min(found[p], ends[p])) for p in partitions]
+        answers = topic.at(source.start, partitions)
+        _check_can_begin(topic, errors_of(answers))
+        found = offsets_of(answers)
+        return [max(starts[p], ends[p] if found[p] < 0 else min(found[p], ends[p])) for p in partitions]
     if isinstance(source.start, Mapping):
         given = source.start.get(topic.name, ())
         if len(given) > topic.partitions:
@@ -190,6 +194,17 @@ def _first_lows(source: KafkaSource, topic: Topic, log_of: _Log) -> list[int]:
             )
         return lows
     return [(starts if source.start is Start.EARLIEST else ends)[p] for p in partitions]
+
+
+def _check_can_begin(topic: Topic, unanswered: Mapping[int, SourceError]) -> None:
+    """Check that each partition was asked where it begins: one that isn't known can't be left out of a first load."""
+    for error in unanswered.values():
+        raise SourceError(
+            operation="begin",
+            subject=f"the first load of topic {topic.name!r}",
+            cause=error,
+            hint="It begins in all partitions at once; nothing was read yet, and a later run tries it again.",
+        )
 
 
 def _of_ranges(ranges: Iterable[Range]) -> Iterator[Piece]:
@@ -283,7 +298,7 @@ def _oldest(topic: Topic, pieces: Sequence[Piece], now: datetime, longest: timed
 
     def waits_since(time: datetime) -> bool:
         """Return whether a piece begins before the first record that is not older than a time."""
-        found = expect_all(topic.at(time, first))
+        found = offsets_of(topic.at(time, first))
         return any(p in found and (found[p] < 0 or first[p] < found[p]) for p in first)
 
     if waits_since(now - longest):
@@ -397,9 +412,8 @@ def resolve_range(topic: Topic, request: RangeRequest) -> Range:
             topic, f"it has no partition {unknown[0]}", f"Its partitions are 0 to {topic.partitions - 1}."
         )
     log_of = _Log.of(topic)
-    if missing := [p for p in range(topic.partitions) if p not in log_of.starts]:
-        cause = f"the offsets of partition {missing[0]} can't be had"
-        raise SourceError(operation="backfill", subject=f"topic {topic.name!r}", cause=cause)
+    for error in log_of.unanswered.values():
+        raise error
     lows = [log_of.starts[p] for p in range(topic.partitions)]
     highs = [*lows]
     ends = _at(topic, log_of, {} if end is None else end)
@@ -427,10 +441,9 @@ def _at(topic: Topic, log_of: _Log, bound: Bound) -> Offsets:
     if isinstance(bound, int):
         return dict.fromkeys(partitions, bound)
     found = topic.at(bound, partitions)
-    for answer in found.values():
-        if isinstance(answer, SourceError):
-            raise answer
-    offsets = expect_all(found)
+    for error in errors_of(found).values():
+        raise error
+    offsets = offsets_of(found)
     return {p: log_of.ends[p] if offsets[p] < 0 else offsets[p] for p in partitions}
 
 

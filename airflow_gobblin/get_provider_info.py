@@ -81,7 +81,7 @@ def get_provider_info() -> dict[str, Any]:
                         "Whether metrics of a publish are tagged with the dataset. Turn it off where there are thousands, "
                         "and what keeps the metrics doesn't take so many tags.",
                     ),
-                    "mirror_watermarks": _option(
+                    "copy_watermarks": _option(
                         "boolean",
                         "True",
                         "Whether the watermark of a dataset is written to Airflow's asset state store when it has moved, for "

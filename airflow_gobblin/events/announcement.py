@@ -12,9 +12,9 @@ from airflow.sdk import AssetAlias
 
 from airflow_gobblin.events.assets import asset_uri, dataset_asset, versions_asset
 from airflow_gobblin.events.metrics import count_publication
-from airflow_gobblin.events.mirror import mirror_watermarks
 from airflow_gobblin.events.publication import Publication, publication
 from airflow_gobblin.events.structured import log_event, log_file_events
+from airflow_gobblin.events.watermark_copies import copy_watermarks
 from airflow_gobblin.job import FileEvents
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Announcement:
             if isinstance(self.opened.job, FileEvents) and self.opened.job.file_events:
                 _trying(partial(self._log_files, slot, facts))
             _trying(partial(count_publication, facts))
-        _trying(partial(mirror_watermarks, self.publications))
+        _trying(partial(copy_watermarks, self.publications))
         for slot in self.slots:
             note_announced(self.opened, slot, self.run_key)
 

@@ -1,4 +1,7 @@
-"""The work of `extract`: the units of a pack that lack a result."""
+"""`extract`: the units of a pack that still lack a result.
+
+`spark/pack.py` runs them; `rows/extraction.py` reads and writes a unit's rows.
+"""
 
 from __future__ import annotations
 

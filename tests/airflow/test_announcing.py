@@ -185,9 +185,9 @@ def test_everybody_is_informed(shop: Shop, airflow: Airflow, metrics: Metrics, c
     shop.sell(20)
     second, state = shop.run()
     assert state == "success", shop.states(second)
-    mirrored = airflow.request("GET", f"assets/{asset_of(airflow, uri)}/state-store/watermark")
-    assert mirrored["value"]["watermark"] == {"kind": "long", "value": 521}
-    assert mirrored["value"]["slot"] == 2
+    copied = airflow.request("GET", f"assets/{asset_of(airflow, uri)}/state-store/watermark")
+    assert copied["value"]["watermark"] == {"kind": "long", "value": 521}
+    assert copied["value"]["slot"] == 2
     assert shop.events().total() == 4  # of a snapshot, each run
 
 

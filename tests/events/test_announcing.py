@@ -148,17 +148,17 @@ def test_the_structured_event_has_the_fields_that_the_docs_name(
     assert (event["dag_id"], event["run_id"], event["task_id"]) == ("shop", "run-1", "execute")
 
 
-@pytest.mark.parametrize("mirrored", [True, False])
+@pytest.mark.parametrize("copied", [True, False])
 def test_what_cannot_be_announced_fails_nothing(
-    mirrored: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    copied: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AIRFLOW__GOBBLIN__MIRROR_WATERMARKS", str(mirrored))
+    monkeypatch.setenv("AIRFLOW__GOBBLIN__COPY_WATERMARKS", str(copied))
     lab = Lab(tmp_path, ORDERS)
     lab.run()
     task_context = context()
     del task_context["ti"]  # the structured event can't be made; and no Airflow can mirror anything here
     announced(lab, task_context).succeeded(task_context)
-    assert [record.message for record in caplog.records].count("a publish can't be announced") == 1 + mirrored
+    assert [record.message for record in caplog.records].count("a publish can't be announced") == 1 + copied
     assert lab.journal.history("public.Orders").slots[0].noted(NoteKind.ANNOUNCED)
 
 
@@ -176,8 +176,11 @@ def refusal_of_the_server(status: int) -> Exception:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (404, "Airflow doesn't know the asset of dataset 'public.Orders' yet: the next publish is mirrored"),
-        (500, "the watermark of dataset 'public.Orders' can't be mirrored"),
+        (
+            404,
+            "Airflow doesn't know the asset of dataset 'public.Orders' yet: its watermark is copied there by the next publish",
+        ),
+        (500, "the watermark of dataset 'public.Orders' can't be copied to Airflow"),
     ],
 )
 def test_a_watermark_that_airflow_refuses_to_keep_fails_nothing(

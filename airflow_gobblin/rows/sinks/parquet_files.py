@@ -1,4 +1,4 @@
-"""The writer of a unit's Parquet files, row by row; `parquet.py` declares the sink."""
+"""The writer of a unit's Parquet files, a row group at a time; `parquet.py` declares the sink."""
 
 from __future__ import annotations
 

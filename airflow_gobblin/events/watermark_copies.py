@@ -20,7 +20,7 @@ from airflow_gobblin.model.naming import many
 if TYPE_CHECKING:
     from airflow_gobblin.events.publication import Publication
 
-__all__ = ["KEY", "mirror_watermarks"]
+__all__ = ["KEY", "copy_watermarks"]
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +28,12 @@ KEY = "watermark"
 _SECONDS = 10.0
 
 
-def mirror_watermarks(publications: Sequence[Publication]) -> None:
+def copy_watermarks(publications: Sequence[Publication]) -> None:
     """Write the newest watermark of each dataset, for some seconds at most.
 
     Airflow knows the asset of a new dataset about a minute after its first event; until then there is nowhere to write to.
     """
-    if not conf.getboolean("gobblin", "mirror_watermarks"):
+    if not conf.getboolean("gobblin", "copy_watermarks"):
         return
     from airflow.sdk.api.client import ServerResponseError
     from airflow.sdk.exceptions import AirflowRuntimeError
@@ -44,7 +44,7 @@ def mirror_watermarks(publications: Sequence[Publication]) -> None:
     for n, publication in enumerate(newest.values()):
         if time.monotonic() > until:
             left = many(len(newest) - n, "more dataset")
-            log.info("the watermarks of %s are not mirrored: it takes too long", left)
+            log.info("the watermarks of %s are not copied to Airflow: it takes too long", left)
             return
         value = {"watermark": publication.position, "slot": publication.slot, "at": publication.done.isoformat()}
         try:
@@ -61,11 +61,13 @@ def _log_refused(urn: str, status: object, error: Exception) -> None:
     :param status: that of its answer, if it gave one.
     """
     if status == HTTPStatus.NOT_FOUND:
-        log.info("Airflow doesn't know the asset of dataset %r yet: the next publish is mirrored", urn)
+        log.info(
+            "Airflow doesn't know the asset of dataset %r yet: its watermark is copied there by the next publish", urn
+        )
         return
     log.warning(
-        "the watermark of dataset %r can't be mirrored: %s. Its rows are published all the same; mirror_watermarks = False in "
-        "[gobblin] leaves the copy in Airflow out",
+        "the watermark of dataset %r can't be copied to Airflow: %s. Its rows are published all the same; "
+        "copy_watermarks = False in [gobblin] leaves the copy in Airflow out",
         urn,
         error,
     )

@@ -10,6 +10,7 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import check_numbers
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.batch import Batch
+from airflow_gobblin.model.declarations import check_tuples
 from airflow_gobblin.model.naming import check_ingestion_name
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
 from airflow_gobblin.model.watermark import Json
@@ -64,6 +65,7 @@ class Ingestion:
 
     def __post_init__(self) -> None:
         check_ingestion_name(self.name)
+        check_tuples(self)
         for part in (self.source, self.sink, *self.converters, *self.checks):
             wire.kind_of(part)
         try:

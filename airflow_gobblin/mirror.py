@@ -18,6 +18,7 @@ from airflow_gobblin.copy.work import CopyWork
 from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import check_numbers
 from airflow_gobblin.model import wire
+from airflow_gobblin.model.declarations import check_tuples
 from airflow_gobblin.model.limits import RunLimits
 from airflow_gobblin.model.naming import check_ingestion_name
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
@@ -116,6 +117,7 @@ class Mirror:
             self._take_option(name, kind)
         for name in ("include", "exclude", "first"):
             self._check_patterns(name)
+        check_tuples(self)
         self._check_class("keep", Keep, "Keep('t')")
         self._check_class("delete", Delete, "Delete(0.05)")
         self._check_class("limits", RunLimits, "RunLimits(files=1000)")

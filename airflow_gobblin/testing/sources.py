@@ -306,7 +306,10 @@ class PositionedSourceContract(SourceContract):
                         before = reading.read(replace(unit, expected_high=at), plan, name).rows
                         assert rows == before, f"what comes before {at} isn't what has a position below it"
                         cuts += inside
-            assert cuts, "no batch has two rows, so that none was cut: let the fixture `source` have some in one batch"
+            assert cuts, (
+                "no batch was cut between two of its positions: let the fixture `source` have some in one batch, and `cut` find "
+                "the place between them"
+            )
 
 
 class RangeSourceContract(PositionedSourceContract):
@@ -472,6 +475,7 @@ class Reading:
         try:
             for batch in reader:
                 places = [reader.cut(rows) for rows in range(1, min(batch.num_rows, MOST_CUTS))]
+                places = [(rows, at) for rows, at in places if rows]
                 whole = [] if reader.position is None else [(batch.num_rows, reader.position)]
                 found += [
                     (at, before + rows_of(batch.slice(0, rows).to_pylist()), rows < batch.num_rows)

@@ -153,6 +153,15 @@ class Forgetting(Reader):
         return rows, moved(self.unit.low, rows)
 
 
+class Uncut(Reader):
+    """Never finds a place between two positions."""
+
+    position: Any = None
+
+    def cut(self, rows: int) -> Any:
+        return 0, self.unit.low
+
+
 class OneByOne(Forgetting):
     """Yields one row at a time, so that nothing tries its `cut`."""
 
@@ -368,6 +377,15 @@ class TestASourceThatCutsLaterBatchesAsTheFirst(BrokenSource):
     @dataclass(frozen=True)
     class broken(SqlSource):
         read = reading_in_order(Forgetting)
+
+
+class TestASourceThatFindsNoPlaceToCut(BrokenSource):
+    caught_by = "test_rows_in_order_can_be_cut_between_two_positions"
+
+    @record("test.uncut")
+    @dataclass(frozen=True)
+    class broken(SqlSource):
+        read = reading_in_order(Uncut)
 
 
 class TestASourceWhoseCutIsNeverTried(BrokenSource):

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.declarations import check_tuples
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,7 @@ def check_refuser(who: object, on_bad: OnBadRow, at_most: int | float | None) ->
     :param at_most: an integer is a number of rows, a fraction a share of the unit's rows.
     :raises ConfigurationError: there is no such response or bound, or the check leaves none out.
     """
+    check_tuples(who)
     if not isinstance(on_bad, OnBadRow):
         raise ConfigurationError(
             operation="use",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.declarations import check_tuples
 from airflow_gobblin.model.wire import record
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class DropColumns:
     """A converter that drops columns."""
 
     columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_tuples(self)
 
     def schema(self, incoming: pa.Schema) -> pa.Schema:
         """Return the schema without the columns.

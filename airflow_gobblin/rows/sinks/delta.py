@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.declarations import check_tuples
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import MIB, Dataset
 from airflow_gobblin.rows.sinks.base import TableWriter
@@ -54,6 +55,7 @@ class DeltaSink(SinkOfTables):
     sort: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_tuples(self)
         for name in ("partition", "sort"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "schema_rule", rules_of(self.schema_rule))

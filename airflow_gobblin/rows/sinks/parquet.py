@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import ConfigurationError, SchemaConflictError
+from airflow_gobblin.model.declarations import check_tuples
 from airflow_gobblin.model.naming import dataset_key
 from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import MIB, Dataset, StagedFile, UnitResult
@@ -43,6 +44,7 @@ class ParquetSink:
     partition: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_tuples(self)
         try:
             object.__setattr__(self, "layout", Layout(self.layout))
         except ValueError:

@@ -174,7 +174,7 @@ class OrderedReader(PlacedReader, Protocol):
 
     def cut(self, rows: int) -> tuple[int, Watermark]:
         """Return a place to cut the last batch at: a number of its first rows, at most `rows`, and the first position beyond
-        these. It lies between two positions; there may be no row before it.
+        these. It lies between two positions. If these rows have no such place, the number is 0, and the position isn't used.
 
         :param rows: fewer than the batch has.
         """

@@ -1,4 +1,4 @@
-"""The contract of sources, on SQL tables of each kind in each database, and on the tables that the proofs are made with."""
+"""The contract of sources, on SQL tables of each kind in each database."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_gobblin.connections import Connections
+from airflow_gobblin.connections import Connections, NoConnections
 from airflow_gobblin.model.work import ExtractKind
 from airflow_gobblin.rows.sources.base import Source
 from airflow_gobblin.rows.sources.sql import SqlSource, SqlTable
 from airflow_gobblin.testing import RangeSourceContract, SourceContract
+from airflow_gobblin.testing.sources import Reading
+from tests.protocol.rows import RowSource, Table
 from tests.rows.sources.databases import DATABASES, Database, clock_at, empty_database
 
 TIME = "2026-03-01 08:{:02}:00"
@@ -112,3 +114,15 @@ class TestSnapshotsByKey(SqlTables, SourceContract):
 
 class TestSnapshotsThenNewRows(SqlTables, RangeSourceContract):
     kind = ExtractKind.SNAPSHOT_APPEND
+
+
+class TestPositionsOfManyBatches:
+    """The rows that the proofs are made with, when a position takes several batches: those within it have no place to cut."""
+
+    @pytest.fixture
+    def positioned(self) -> list[Reading]:
+        source = RowSource((Table("t", ExtractKind.APPEND_ONLY, 8, ties=7),))
+        return [Reading(source, dataset, NoConnections()) for dataset in source.datasets(NoConnections())]
+
+    def test_a_batch_within_one_needs_no_place(self, positioned: list[Reading]) -> None:
+        RangeSourceContract().test_rows_in_order_can_be_cut_between_two_positions(positioned)

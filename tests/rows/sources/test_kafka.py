@@ -703,8 +703,8 @@ def test_topics_are_chosen_by_patterns(kafka: Kafka) -> None:
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
-        ({"topics": ()}, "it is not a list of topics"),
-        ({"topics": "clicks"}, "it is not a list of topics"),
+        ({"topics": ()}, "it names no topic"),
+        ({"topics": "clicks"}, "it is not a tuple"),
         ({"topics": ("(",)}, r"missing \)"),
         ({"topics": ("a{99999999999}",)}, "too large"),
         ({"topics": ("(" * 5000 + ")" * 5000,)}, "it is nested too deep"),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.declarations import check_tuples
 from airflow_gobblin.model.expressions import compiled
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
@@ -99,8 +100,9 @@ class KafkaSource:
     commit_group: str = ""
 
     def __post_init__(self) -> None:
-        if not self.topics or isinstance(self.topics, str):
-            raise self._refused(f"topics={self.topics!r}", "it is not a list of topics", "Write topics=('clicks',).")
+        check_tuples(self)
+        if not self.topics:
+            raise self._refused("topics=()", "it names no topic", "Write topics=('clicks',).")
         for pattern in (*self.topics, *self.exclude):
             try:
                 compiled(pattern)

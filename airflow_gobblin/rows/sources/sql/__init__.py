@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from airflow_gobblin.connections import Connections
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.coverage import Range
+from airflow_gobblin.model.declarations import check_tuples
 from airflow_gobblin.model.request import RangeRequest
 from airflow_gobblin.model.state import DatasetState
 from airflow_gobblin.model.wire import record
@@ -57,6 +58,7 @@ class SqlSource:
     reconcile: bool = True
 
     def __post_init__(self) -> None:
+        check_tuples(self)
         counts = Counter(table.urn for table in self.tables)
         if twice := sorted(urn for urn, count in counts.items() if count > 1):
             raise ConfigurationError(

@@ -10,6 +10,7 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from airflow_gobblin.errors import ConfigurationError
+from airflow_gobblin.model.declarations import check_tuples
 from airflow_gobblin.model.naming import check_urn
 from airflow_gobblin.model.watermark import LongWatermark, TimestampWatermark
 from airflow_gobblin.model.wire import digest
@@ -126,6 +127,7 @@ class SqlTable:
     unit_width: int | float | timedelta | None = None
 
     def __post_init__(self) -> None:
+        check_tuples(self)
         if not self.urn:
             object.__setattr__(self, "urn", f"{self.namespace}.{self.table}" if self.namespace else self.table)
         for name in ("lag", "unit_width"):  # stored as seconds, a float; key units are an int

@@ -12,7 +12,6 @@ from airflow_gobblin.errors import ConfigurationError
 from airflow_gobblin.job import check_numbers
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.channels import STATE, is_channel
-from airflow_gobblin.model.declarations import check_tuples
 from airflow_gobblin.model.naming import check_ingestion_name, meant
 from airflow_gobblin.model.policy import DEFAULT_ATTEMPTS, DEFAULT_RETENTION, CommitPolicy
 from airflow_gobblin.rows.sinks.base import Layout, Sink, TableSink
@@ -58,7 +57,6 @@ class Stage:
 
     def __post_init__(self) -> None:
         check_ingestion_name(self.name)
-        check_tuples(self)
         for part in (self.function, self.writes):
             wire.kind_of(part)
         self._check_reads()

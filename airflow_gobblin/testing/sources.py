@@ -263,7 +263,7 @@ class PositionedSourceContract(SourceContract):
             if isinstance(first, TimestampWatermark) and isinstance(last, TimestampWatermark):
                 end = first.value + (last.value - first.value) / 2
                 late = [unit for unit in reading.plan(end=end).units if not ends_by(unit, TimestampWatermark(end))]
-                assert late == [], f"`request.end` is {end}"
+                assert late == [], f"units reach beyond `request.end`, {end}"
 
     def test_a_hole_is_planned_again_and_nothing_that_is_covered(self, positioned: list[Reading]) -> None:
         for reading in positioned:

@@ -103,7 +103,9 @@ class StepContract(_Prepared):
         before = contents(files)
         step.execute(StepContext(files))
         results = {path: data for path, data in contents(files).items() if path not in before}
-        assert results, "this suite is for steps that publish files"
+        assert results, (
+            "`execute` leaves nothing below the target; a step that publishes nothing there needs a suite of its own"
+        )
         return results
 
     def test_it_is_to_do_and_then_done(self, bench: Bench, results: dict[str, bytes]) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Described", "described"]
 
 
+_NOT_READ = "Is the DAG processor running, and the DAG free of import errors? `airflow dags reserialize` reads its file at once."
+
+
 @dataclass(frozen=True)
 class Described:
     """An ingestion as a DAG file describes it.
@@ -135,7 +138,7 @@ def _model(dag_id: str) -> DagModel:
         operation="find",
         subject=f"DAG {dag_id!r}",
         cause="Airflow knows none of this id",
-        hint=meant(known, dag_id, otherwise="Is the DAG processor running, and the DAG free of import errors?"),
+        hint=meant(known, dag_id, otherwise=_NOT_READ),
     )
 
 

@@ -31,7 +31,7 @@ from airflow_gobblin.model.naming import dataset_key, many
 from airflow_gobblin.model.plan import HeldDatasets
 from airflow_gobblin.model.progress import Progress
 from airflow_gobblin.model.state import Pause, UnitRef
-from airflow_gobblin.model.status import Status
+from airflow_gobblin.model.status import SlotState, Status
 from airflow_gobblin.model.verification import FileState
 from airflow_gobblin.model.watermark import MultiLongWatermark, TimestampWatermark, Watermark, decode, encode, split
 from airflow_gobblin.model.wire import parse_json
@@ -108,7 +108,7 @@ class SlotView:
 
     slot: int
     action: Action
-    state: str
+    state: SlotState
     decided: datetime
     ended: datetime | None
     ranges: tuple[Range, ...]
@@ -334,7 +334,7 @@ def _slot_view(slot: Slot, *, quarantined: bool = False) -> SlotView:
     return SlotView(
         slot=decision.slot,
         action=decision.action,
-        state="quarantined" if quarantined else _slot_state(slot),
+        state=SlotState.QUARANTINED if quarantined else _slot_state(slot),
         decided=decision.at,
         ended=None if outcome is None else outcome.at,
         ranges=decision.ranges,
@@ -363,12 +363,12 @@ def _slot_view(slot: Slot, *, quarantined: bool = False) -> SlotView:
     )
 
 
-def _slot_state(slot: Slot) -> str:
+def _slot_state(slot: Slot) -> SlotState:
     if not slot.finished:
-        return "pending"
+        return SlotState.PENDING
     if slot.abandoned:
-        return "abandoned"
-    return "aborted" if slot.decision.action is Action.ABORT else "done"
+        return SlotState.ABANDONED
+    return SlotState.ABORTED if slot.decision.action is Action.ABORT else SlotState.DONE
 
 
 def _published_units(decision: Decision) -> Iterator[UnitSummary]:

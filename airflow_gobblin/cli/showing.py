@@ -161,7 +161,7 @@ def slot_row(one: SlotView) -> dict[str, Any]:
         "failures": one.failures,
         "abandoned": {"actor": one.abandoned_by, "reason": one.abandon_reason} if one.abandoned_by else None,
         "releases": [
-            {"at": note.at, "says": note.says, "actor": note.actor, "reason": note.detail} for note in one.releases
+            {"at": note.at, "event": note.event, "actor": note.actor, "reason": note.detail} for note in one.releases
         ],
     }
 
@@ -185,7 +185,7 @@ def properties(one: DatasetDetail) -> dict[str, Any]:
         "pending": None if pending is None else slot_row(pending),
         "steps": one.steps,
         "notes": [
-            {"at": note.at, "says": note.says, "actor": note.actor, "detail": note.detail}
+            {"at": note.at, "event": note.event, "actor": note.actor, "detail": note.detail}
             for note in one.notes[-_NOTES:]
         ],
     }

@@ -494,8 +494,8 @@ class Committer:
         if not _has_fences(decision):
             return None
         notes = self.journal.notes(decision.urn, decision.slot)
-        relevant = [note for note in notes if note.says in (NoteKind.ABANDONING, NoteKind.RELEASED)]
-        begun = next((note for note in reversed(relevant) if note.says is NoteKind.ABANDONING), None)
+        relevant = [note for note in notes if note.event in (NoteKind.ABANDONING, NoteKind.RELEASED)]
+        begun = next((note for note in reversed(relevant) if note.event is NoteKind.ABANDONING), None)
         if not isinstance(error, StepFencedError) and (begun is None or begun is not relevant[-1]):
             return None
         actor, reason = ("", error.text) if begun is None else (begun.actor, begun.detail)
@@ -615,7 +615,7 @@ def _no_driver(decision: Decision) -> StepError:
         operation="publish",
         subject=f"slot {decision.slot} of dataset {decision.urn!r}",
         cause="some of its steps need Spark's driver, and no Spark is known here",
-        hint="Nothing is lost: the tasks of its DAG carry them out, by their `SparkOptions`.",
+        hint="Nothing is lost: they can be carried out wherever there is a Spark.",
         remedy=Remedy.CARRY_OUT,
     )
 

@@ -113,7 +113,7 @@ class Slot:
     @property
     def releases(self) -> tuple[Note, ...]:
         """Notes on its release, and on the release of its folder's claim."""
-        return tuple(note for note in self.notes if note.says in _BY_PEOPLE)
+        return tuple(note for note in self.notes if note.event in _BY_PEOPLE)
 
     @property
     def abandoned_by(self) -> str:
@@ -142,7 +142,7 @@ class Slot:
     @property
     def failures(self) -> tuple[str, ...]:
         """The noted errors of runs that failed to finish it."""
-        return tuple(note.detail for note in self.notes if note.says is NoteKind.FAILED)
+        return tuple(note.detail for note in self.notes if note.event is NoteKind.FAILED)
 
     @property
     def last_failure(self) -> str:
@@ -462,7 +462,7 @@ class History:
         notes = [*self.early_notes]
         for slot in self.slots:
             notes = [*(() if slot.decision.action.counts else notes), *slot.notes]
-        return next((note for note in reversed(notes) if note.says is NoteKind.UNPUBLISHED), None)
+        return next((note for note in reversed(notes) if note.event is NoteKind.UNPUBLISHED), None)
 
     @property
     def failure(self) -> str:
@@ -526,7 +526,7 @@ class History:
         """When a run last decided one of its slots, or noted that it couldn't; used for fairness only."""
         decided = (slot.decision.at for slot in self.slots if slot.decision.run_key)
         notes = (*self.early_notes, *(note for slot in self.slots for note in slot.notes))
-        return max((*decided, *(n.at for n in notes if n.says is NoteKind.UNPUBLISHED)), default=None)
+        return max((*decided, *(n.at for n in notes if n.event is NoteKind.UNPUBLISHED)), default=None)
 
     def runs(self) -> Iterator[tuple[UnitSummary, ...]]:
         """Yield the results of the units of each run, published or not, the newest first, as far as they are kept."""
@@ -769,17 +769,17 @@ class _StateBuilder:
 
 
 def _unpublished(notes: tuple[Note, ...]) -> tuple[UnitSummary, ...]:
-    return next((n.units for n in reversed(notes) if n.says is NoteKind.UNPUBLISHED and n.units), ())
+    return next((n.units for n in reversed(notes) if n.event is NoteKind.UNPUBLISHED and n.units), ())
 
 
 def _since_release(notes: tuple[Note, ...]) -> tuple[Note, ...]:
-    released = [i for i, n in enumerate(notes) if n.says is NoteKind.RELEASED]
+    released = [i for i, n in enumerate(notes) if n.event is NoteKind.RELEASED]
     return notes[released[-1] + 1 :] if released else notes
 
 
 def _failures(notes: tuple[Note, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(n.run_key for n in _since_release(notes) if n.says is NoteKind.FAILED))
+    return tuple(dict.fromkeys(n.run_key for n in _since_release(notes) if n.event is NoteKind.FAILED))
 
 
 def _quarantined(notes: tuple[Note, ...]) -> bool:
-    return any(n.says is NoteKind.QUARANTINED for n in _since_release(notes))
+    return any(n.event is NoteKind.QUARANTINED for n in _since_release(notes))

@@ -4,7 +4,7 @@ A dataset's records are a chain of slots, each with one decision and at most one
 
     <ingestion>/<dataset>/c/<digest>           shards of steps, by content, put before the decision that names them
     <ingestion>/<dataset>/d/<slot>             decision: the slot's binding content
-    <ingestion>/<dataset>/n/<slot>/<i>-<says>  notes: an attempt failed, quarantined, released, announced, cleaned, …
+    <ingestion>/<dataset>/n/<slot>/<i>-<event>  notes: an attempt failed, quarantined, released, announced, cleaned, …
     <ingestion>/<dataset>/o/<slot>             outcome: DONE or ABANDONED. Writing DONE publishes, and hands over the watermark
     <ingestion>/<dataset>/snap/<slot>          snapshot: the fold up to a slot; voids the records of that slot and those before
     _homes/<ingestion>/<number>                where the ingestion's slots are published (`commit/homes.py`)
@@ -557,7 +557,7 @@ class Journal:
         data = wire.dumps(replace(note, urn=urn))
         taken = sum(1 for _ in self.store.list(self.key(urn, "n", slot_name(slot)) + "/"))
         while True:
-            key = self.key(urn, "n", slot_name(slot), f"{taken:06d}-{note.says}")
+            key = self.key(urn, "n", slot_name(slot), f"{taken:06d}-{note.event}")
             stored, _ = put_or_read(self.store, key, data)
             if stored == data:
                 return
@@ -746,7 +746,7 @@ class Journal:
             for number, found in keys.notes.items()
         }
         # What people did before the first slot is shown, and kept, with that slot.
-        early = (note for note in notes.get(0, ()) if note.says is NoteKind.CLAIM_RELEASED)
+        early = (note for note in notes.get(0, ()) if note.event is NoteKind.CLAIM_RELEASED)
         notes[1] = (*early, *notes.get(1, ()))
         slots: list[Slot] = []
         for number in keys.slots:

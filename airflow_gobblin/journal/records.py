@@ -263,7 +263,7 @@ class Note:
     :param urn: the dataset, which no other record names while it has no slot.
     """
 
-    says: NoteKind
+    event: NoteKind
     run_key: str
     at: datetime
     detail: str = ""

@@ -1,4 +1,4 @@
-"""The status of a dataset, as tasks report it, plans note it, and lists show it."""
+"""The status of a dataset, as tasks report it, plans note it, and lists show it; and the state of a slot."""
 
 from __future__ import annotations
 
@@ -69,3 +69,17 @@ _GREEN = frozenset(
         Status.OK,
     }
 )
+
+
+class SlotState(StrEnum):
+    """How far a slot is."""
+
+    PENDING = "pending"
+    """It is decided and not finished."""
+    QUARANTINED = "quarantined"
+    """It is pending, and left alone until somebody releases it."""
+    DONE = "done"
+    ABORTED = "aborted"
+    """It publishes nothing, and keeps a plan from winning a slot."""
+    ABANDONED = "abandoned"
+    """Somebody gave it up before it was finished."""

@@ -184,7 +184,7 @@ class Pack:
         return sum(d.weight for d in self.datasets)
 
 
-NO_RESULT = "it has no result: its extract did not finish"
+NO_RESULT = "it has no result: it was not extracted to its end"
 """Why a unit failed that has no failure of its own."""
 
 

@@ -23,7 +23,7 @@ def keep_unpublished(opened: OpenJob, plan: Plan, units: tuple[UnitSummary, ...]
     """
     history = opened.journal.history(plan.urn)
     slot = history.slots[-1] if history.slots else None
-    notes = [n for n in (slot.notes if slot else history.early_notes) if n.says is NoteKind.UNPUBLISHED]
+    notes = [n for n in (slot.notes if slot else history.early_notes) if n.event is NoteKind.UNPUBLISHED]
     if notes and (notes[-1].token, notes[-1].units) == (plan.token, units):
         return
     of_runs = {note.run_key: _failures(note.units) for note in notes}

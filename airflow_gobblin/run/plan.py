@@ -183,7 +183,7 @@ def _check_driver(opened: OpenJob) -> None:
             operation="plan",
             subject=f"a run of {opened.job.name!r}",
             cause="Spark's driver registers what it publishes, and no Spark is known here",
-            hint="Run it by a DAG, whose tasks have `SparkOptions`, or leave `register` out.",
+            hint="Run it where there is a Spark, or leave `register` out.",
         )
 
 

@@ -252,14 +252,23 @@ class Trial:
         assert [report for report in finish(self.opened, plan) if not report.ok] == []
 
     def published(self) -> dict[str, Counter[str]]:
-        """Return what the published files of each dataset hold, as a reader of the journal sees them."""
+        """Return what the published files of each dataset hold, as a reader of the journal sees them; of a dataset whose files
+        the journal doesn't know, all that can be seen in the target, by its path.
+        """
         found = {}
         for dataset in self.opened.job.work.datasets(self.connections):
+            if not dataset.holds.keeps_units:
+                found["the target"] = Counter(
+                    f"{path}: {part}" for path in visible(self.opened.files) for part in self._parts(path)
+                )
+                continue
             try:
                 paths = self.opened.journal.read_dataset(dataset.urn).paths
             except NeverPublishedError:
                 continue
             root = f"{self.opened.files.root}/"
-            contents = (self.opened.files.read(path.removeprefix(root)) for path in paths)
-            found[dataset.urn] = Counter(repr(part) for content in contents for part in self._read(content))
+            found[dataset.urn] = Counter(part for path in paths for part in self._parts(path.removeprefix(root)))
         return found
+
+    def _parts(self, path: str) -> Iterator[str]:
+        return map(repr, self._read(self.opened.files.read(path)))

@@ -177,7 +177,7 @@ def test_release_lets_a_quarantined_dataset_go_on(lab: Lab, command: CommandLine
     assert command("show", "orders", "-o", "json").json[0]["status"] == "quarantined"
     assert command("release", "orders", "--yes", *WHY).status == 0
     note = lab.reopened().notes("orders", 1)[-1]
-    assert (note.says, note.actor, note.detail) == (NoteKind.RELEASED, getpass.getuser(), "amounts were wrong")
+    assert (note.event, note.actor, note.detail) == (NoteKind.RELEASED, getpass.getuser(), "amounts were wrong")
     assert command("show", "orders", "-o", "json").json[0]["status"] == "pending"
 
 

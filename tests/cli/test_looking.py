@@ -152,10 +152,10 @@ def test_history_and_show_name_who_released_a_claim_and_why(lab: Lab, command: C
     done = command("release-claim", "orders", "--yes", "--reason", "it moves away", "-o", "json")
     assert (done.json[0]["noted_on_slot"], "at the target only" in done.err) == (1, False)
     (row,) = command("history", "orders", "-o", "json").json
-    expected = {"says": "claim-released", "actor": getpass.getuser(), "reason": "it moves away"}
+    expected = {"event": "claim-released", "actor": getpass.getuser(), "reason": "it moves away"}
     assert [{name: one[name] for name in expected} for one in row["releases"]] == [expected]
     (shown,) = command("show", "orders", "-o", "json").json
-    assert (shown["notes"][-1]["says"], shown["notes"][-1]["detail"]) == ("claim-released", "it moves away")
+    assert (shown["notes"][-1]["event"], shown["notes"][-1]["detail"]) == ("claim-released", "it moves away")
 
 
 @pytest.mark.slow

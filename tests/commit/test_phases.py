@@ -367,7 +367,7 @@ def test_steps_without_a_fence_are_abandoned_without_a_look_at_them(tmp_path: Pa
         lab.store.delete(lab.journal.key(URN, "c", shard.digest))
     lab.admin.abandon(URN, "its steps are lost")
     assert ended(lab)[0] is OutcomeState.ABANDONED
-    assert all(note.says is not NoteKind.ABANDONING for note in lab.journal.notes(URN, 1))
+    assert all(note.event is not NoteKind.ABANDONING for note in lab.journal.notes(URN, 1))
 
 
 @record("test.many_acts")
@@ -497,7 +497,7 @@ def test_an_error_of_a_step_shows_no_secret(tmp_path: Path, caplog: pytest.LogCa
         chain.append(None if chain[-1].__suppress_context__ and not chain[-1].__cause__ else chain[-1].__cause__)
     assert "hunter2" not in caplog.text
     (note,) = lab.journal.notes(URN, slot.decision.slot)
-    assert note.says is NoteKind.FAILED
+    assert note.event is NoteKind.FAILED
     assert "no answer from" in note.detail
     assert not [key for key, data in lab.records().items() if b"hunter2" in data]
 

@@ -146,7 +146,7 @@ STAGES: dict[str, tuple[str, Disturbance, str, str]] = {
     "it is compared": ("plan", lambda trees: file_for_folder(trees.target / "b/deep", "b/new"), "failed", "'new'"),
     "a file has vanished": ("extract", vanish("b/new/file"), "failed", "new/file"),
     "a file has changed": ("extract", grow("b/changes"), "failed", "changes"),
-    "staged files are lost": ("write", without_staged, "failed", "its extract did not finish"),
+    "staged files are lost": ("write", without_staged, "failed", "it was not extracted to its end"),
     "another run was quicker": ("write", decided_by_another, "lost", "a newer plan took its place"),
     "a folder is made": ("execute", target("b/new"), "failed", "folder 'b/new/empty'"),
     "a new file is placed": ("execute", target("b/new/file"), "failed", "file 'b/new/file'"),

@@ -156,7 +156,7 @@ def test_who_released_a_slot_and_why_stays(tmp_path: Path) -> None:
     assert trimming.trim(lab.journal, lab.journal.history("a"))
     slot = lab.reopened().history("a").slot(1)
     assert slot.trimmed is not None
-    found = [(note.says, note.actor, note.detail) for note in slot.releases]
+    found = [(note.event, note.actor, note.detail) for note in slot.releases]
     assert found == [("released", "ann", "the disk is back"), ("claim-released", "ann", "it moves")]
     assert slot.releases == before
     assert not keys(lab, "a", "n/0000000001")

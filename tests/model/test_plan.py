@@ -81,4 +81,4 @@ def test_a_summary_covers_what_was_read_and_shows_whether_it_stopped_short() -> 
     assert (whole.range, whole.short) == (_range(0, 9), False)
     assert (short.range, short.short) == (_range(0, 4), True)
     assert (none.range, none.short, none.state) == (None, False, UnitState.FAILED)
-    assert none.why == "it has no result: its extract did not finish"
+    assert none.why == "it has no result: it was not extracted to its end"

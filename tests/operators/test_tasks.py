@@ -353,7 +353,7 @@ def test_the_tasks_of_a_stage_do_not_import_its_functions(tmp_path: Path, monkey
     job, pushed = pipeline["lab"], SimpleNamespace(xcom_push=lambda key, value: None, try_number=1, max_tries=0)
     VerifyRecoverOperator(task_id="recover", job=job).execute(of_run())
     (pack,) = CreateWorkUnitsOperator(task_id="plan", job=job).execute(of_run(ti=pushed))
-    with pytest.raises(AirflowException, match="its extract did not finish"):
+    with pytest.raises(AirflowException, match="it was not extracted to its end"):
         WriteCommitStepsOperator(task_id="write", job=job, pack=pack).execute(of_run())
     ExecuteCommitStepsOperator(task_id="execute", job=job, pack=pack).execute(of_run())
 

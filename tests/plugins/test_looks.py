@@ -131,7 +131,7 @@ def failing(site: Site) -> Lab:
 
 
 def test_the_same_error_is_shown_once(browse: Browse, failing: Lab) -> None:
-    notes = [note for note in failing.journal.notes("clay", 1) if note.says is NoteKind.FAILED]
+    notes = [note for note in failing.journal.notes("clay", 1) if note.event is NoteKind.FAILED]
     assert (len(notes), len({note.detail for note in notes})) == (3, 1)
     page = browse("ann")
     visit(page, "dataset", dag_id="forge", urn="clay")

@@ -255,7 +255,7 @@ def test_a_release(site: Site, browse: Browse) -> None:
     expect(frame.get_by_role("heading", name="Slot 1 is pending")).to_be_visible()
     expect(frame.locator(".list")).to_contain_text("released by ann the disk is back")
     note = site.journal("forge").notes("pens", 1)[-1]
-    assert (note.says, note.actor, note.detail) == (NoteKind.RELEASED, "ann", "the disk is back")
+    assert (note.event, note.actor, note.detail) == (NoteKind.RELEASED, "ann", "the disk is back")
     wanted = {"event": "gobblin_release", "dag_id": "forge"}
     entries = site.airflow.request("GET", "eventLogs", params=wanted)["event_logs"]
     (entry,) = (one for one in entries if json.loads(one["extra"])["urn"] == "pens")  # others were released here, too

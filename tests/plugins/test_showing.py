@@ -12,6 +12,7 @@ from airflow_gobblin.admin.views import PositionCoverage, SlotView
 from airflow_gobblin.journal.records import Action
 from airflow_gobblin.model.coverage import Range
 from airflow_gobblin.model.naming import many, size
+from airflow_gobblin.model.status import SlotState
 from airflow_gobblin.model.watermark import LongWatermark, MultiLongWatermark, TimestampWatermark, Watermark
 from airflow_gobblin.plugins.page.showing import WIDTH, Pages, brief, chart, coverage_bars, short
 
@@ -26,7 +27,7 @@ def slot(number: int, *, ranges: tuple[Range, ...] = (), files: int = 0, rows: i
     return SlotView(
         slot=number,
         action=Action.COMMIT,
-        state="done",
+        state=SlotState.DONE,
         decided=NOW,
         ended=NOW,
         ranges=ranges,

@@ -409,7 +409,7 @@ class MirrorHistory:
     def _check_staged(self, urn: str, slot: Slot) -> None:
         """Every file that a slot is to place is staged or placed, as long as nobody shut it out, or touched its place."""
         notes = self._journal().notes(urn, slot.decision.slot)
-        if any(note.says is NoteKind.ABANDONING for note in notes):
+        if any(note.event is NoteKind.ABANDONING for note in notes):
             return
         files = LocalFiles(self.target)
         for step in self._journal().steps(slot.decision, slot.decision.of(Phase.PUBLISH)):

@@ -72,7 +72,7 @@ def test_a_unit_that_failed_is_the_cause_and_not_one_that_had_no_turn(tmp_path: 
 def test_of_units_that_had_no_turn_that_is_the_cause(tmp_path: Path) -> None:
     written, _, finished, _ = reported(only(Lab(tmp_path, A), "u1"))
     assert written.startswith(
-        "nothing of its 3 units is published: it has no result: its extract did not finish. See the log"
+        "nothing of its 3 units is published: it has no result: it was not extracted to its end. See the log"
     )
     assert finished == written
 

@@ -60,7 +60,7 @@ class CopyBinding:
 
 @record("test.copy")
 @dataclass(frozen=True)
-class CopyWork:
+class WholeFilesWork:
     """The files of a folder, as bytes. No rows, no schema, no source and no sink."""
 
     folder: str
@@ -150,7 +150,7 @@ class CopyWork:
 class Copying:
     """A job that is no ingestion."""
 
-    work: CopyWork
+    work: WholeFilesWork
     name: str = "copying"
     journal: str = "unused"
     policy: CommitPolicy = CommitPolicy.FULL
@@ -161,7 +161,7 @@ class Copying:
     retention: timedelta = timedelta(0)
 
 
-class TestCopyWork(WorkContract):
+class TestWholeFilesWork(WorkContract):
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         folder = tmp_path / "from"
@@ -172,7 +172,7 @@ class TestCopyWork(WorkContract):
 
     @pytest.fixture
     def make_job(self, folder: Path) -> Callable[[str], Job]:
-        return lambda target: Copying(CopyWork(str(folder), target))
+        return lambda target: Copying(WholeFilesWork(str(folder), target))
 
     @pytest.fixture
     def grow(self, folder: Path) -> Callable[[], None]:
@@ -192,8 +192,8 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder, target = folder / "from", folder / "to"
         self.folder.mkdir()
-        work: Work = CopyWork(str(self.folder), str(target))
-        assert isinstance(work, CopyWork)
+        work: Work = WholeFilesWork(str(self.folder), str(target))
+        assert isinstance(work, WholeFilesWork)
         job: Job = Copying(work)
         self.opened = OpenJob(job, Journal.create(MemoryStore(), "copying"), NoConnections())
 
@@ -257,6 +257,8 @@ def test_it_is_refused_to_go_on_as_something_else(place: Place, monkeypatch: pyt
 def test_a_plan_without_the_range_that_its_slots_would_cover_is_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CopyWork, "plan", lambda self, dataset, *_: WorkPlan(iter(()), dataset.urn, CopyBinding("")))
+    monkeypatch.setattr(
+        WholeFilesWork, "plan", lambda self, dataset, *_: WorkPlan(iter(()), dataset.urn, CopyBinding(""))
+    )
     reports = inprocess.run(place.opened, NoConnections())
     assert "its slots hold ranges of positions, and the range of its plan is None" in reports["log"].detail

@@ -547,7 +547,7 @@ def test_the_cause_that_is_reported_is_this_runs(tmp_path: Path) -> None:
     opened = lab.opened()
     plan = create_work_units(opened, RunRequest("killed in extract"))
     (report,) = finish(opened, plan)
-    assert report.detail == "nothing of its 3 units is published: it has no result: its extract did not finish"
+    assert report.detail == "nothing of its 3 units is published: it has no result: it was not extracted to its end"
     assert report.remedy is Remedy.EXTRACT
 
 

@@ -15,12 +15,12 @@ from airflow_gobblin.model.wire import record
 from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
 from airflow_gobblin.steps.base import CommitStep
 from airflow_gobblin.storage.files import Files, LocalFiles
-from tests.run.test_other_work import Copying, CopyWork
-from tests.run.test_other_work import TestCopyWork as CopySuite
+from tests.run.test_other_work import Copying, WholeFilesWork
+from tests.run.test_other_work import TestWholeFilesWork as WholeFilesSuite
 
 
-class BrokenWork(CopySuite):
-    broken: ClassVar[type[CopyWork]]
+class BrokenWork(WholeFilesSuite):
+    broken: ClassVar[type[WholeFilesWork]]
 
     @pytest.fixture
     def make_job(self, folder: Any) -> Callable[[str], Job]:
@@ -32,7 +32,7 @@ class TestAWorkThatRaises(BrokenWork):
 
     @record("test.raising_work")
     @dataclass(frozen=True)
-    class broken(CopyWork):
+    class broken(WholeFilesWork):
         def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
             result = super().run(unit, plan, attempt)
             if result.failure is not None:
@@ -45,7 +45,7 @@ class TestAWorkThatLeavesWhatItWrote(BrokenWork):
 
     @record("test.leaving_work")
     @dataclass(frozen=True)
-    class broken(CopyWork):
+    class broken(WholeFilesWork):
         def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
             attempt.files.make_folder(attempt.folder)
             LocalFiles(attempt.files.root).create(f"{attempt.folder}/{secrets.token_hex(8)}").close()
@@ -57,7 +57,7 @@ class TestAWorkWhoseAttemptsShareTheirFiles(BrokenWork):
 
     @record("test.sharing_work")
     @dataclass(frozen=True)
-    class broken(CopyWork):
+    class broken(WholeFilesWork):
         def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
             staged = f"{attempt.folder}/{unit.id}"
             attempt.files.remove_tree(attempt.folder)
@@ -71,7 +71,7 @@ class TestAWorkThatPublishesWhereItRuns(BrokenWork):
 
     @record("test.early_work")
     @dataclass(frozen=True)
-    class broken(CopyWork):
+    class broken(WholeFilesWork):
         def run(self, unit: WorkUnit, plan: Plan, attempt: Attempt) -> UnitResult:
             result = super().run(unit, plan, attempt)
             attempt.files.make_folder(plan.folder)
@@ -84,7 +84,7 @@ class TestAWorkWhoseNamesAreRandom(BrokenWork):
 
     @record("test.random_work")
     @dataclass(frozen=True)
-    class broken(CopyWork):
+    class broken(WholeFilesWork):
         def publish(
             self, plan: Plan, published: Iterable[tuple[WorkUnit, UnitResult]], files: Files, staging: str
         ) -> Iterator[CommitStep]:
@@ -98,7 +98,7 @@ class TestAWorkWhoseNamesHaveNoToken(BrokenWork):
 
     @record("test.tokenless_work")
     @dataclass(frozen=True)
-    class broken(CopyWork):
+    class broken(WholeFilesWork):
         def _name(self, plan: Plan, unit: str) -> str:
             return f"{plan.folder}/{unit}"
 
@@ -108,7 +108,7 @@ class TestAWorkThatPlansSomethingElseEachTime(BrokenWork):
 
     @record("test.moody_work")
     @dataclass(frozen=True)
-    class broken(CopyWork):
+    class broken(WholeFilesWork):
         def plan(self, *arguments: Any) -> WorkPlan | None:
             found = super().plan(*arguments)
             if found is None:
@@ -121,7 +121,7 @@ class TestAWorkThatTellsItsSecret(BrokenWork):
 
     @record("test.telling_work")
     @dataclass(frozen=True)
-    class broken(CopyWork):
+    class broken(WholeFilesWork):
         connection_ids: tuple[str, ...] = ("db",)
         uri: str = "postgresql://user:password@host/db"
 

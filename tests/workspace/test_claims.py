@@ -177,7 +177,7 @@ def test_a_release_is_audited_and_frees_the_folder(tmp_path: Path) -> None:
 def noted(lab: Lab) -> list[tuple[int, str, str, str]]:
     """The claims that were released, as the journal records them: slot, what, by whom and why."""
     slots = lab.reopened().history("a").slots
-    return [(s.decision.slot, note.says, note.actor, note.detail) for s in slots for note in s.releases]
+    return [(s.decision.slot, note.event, note.actor, note.detail) for s in slots for note in s.releases]
 
 
 def test_a_release_by_the_owner_is_in_its_journal(tmp_path: Path) -> None:

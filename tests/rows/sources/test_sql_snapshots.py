@@ -166,7 +166,7 @@ def test_results_of_two_snapshots_make_no_whole(tmp_path: Path, bank: Bank) -> N
         ledger.extract(run, lambda unit: None, some)
     report = ledger.publish(run)
     assert report.status == "failed"
-    assert "its extract did not finish" in report.detail
+    assert "it was not extracted to its end" in report.detail
 
 
 def test_a_snapshot_that_nobody_holds_any_more_is_named_with_the_way_on(bank: Bank) -> None:

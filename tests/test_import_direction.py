@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,21 @@ ROOMS = (
 )
 """The rooms of the package, from low to high: a room imports lower ones only, now, late, or for types. Those of one line don't
 import each other."""
+INNER: Mapping[str, tuple[str, ...]] = {
+    "copy/conversion": ("transfer", "trees"),
+    "copy/transfer": ("conversion", "trees"),
+    "copy/trees": (),
+    "plugins/page": (),
+    "rows/converters": (),
+    "rows/sinks": (),
+    "rows/sources": ("converters",),
+    "storage/files": ("stores",),
+    "storage/stores": ("files",),
+    "tables/arrow": (),
+    "tables/delta": ("arrow",),
+    "tables/postgres": ("arrow",),
+}
+"""The folders of a room, each with those beside it that it may import; all may import the room's own modules."""
 FLOOR = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
 AIRFLOW_SIDE = ("hooks", "events", "links", "cli", "plugins", "operators")
 _OF_RUNS = ("journal", "workspace", "commit", "run", "admin", "spark")
@@ -102,6 +117,20 @@ def test_a_room_imports_lower_ones_only(module: Path) -> None:
     above = len(ROOMS)  # where names of the public face come from
     wrong = {other for other in others - {room} if FLOOR.get(other, above) >= FLOOR[room] or other == "testing"}
     assert wrong == set(), "only tests import `testing`, which needs pytest"
+
+
+def test_every_inner_folder_is_listed() -> None:
+    found = {"/".join(module.relative_to(PACKAGE).parts[:2]) for module in PACKAGE.glob("*/*/**/*.py")}
+    assert found == INNER.keys()
+
+
+@pytest.mark.parametrize("folder", INNER)
+def test_an_inner_folder_imports_only_those_beside_it_that_it_may(folder: str) -> None:
+    room, name = folder.split("/")
+    beside = {other.split("/")[1] for other in INNER if other.startswith(f"{room}/")} - {name}
+    names = {n for module in (PACKAGE / folder).rglob("*.py") for n in imported(module, late=True, types=True)}
+    used = {other for other in beside for n in names if is_below(n, f"{PACKAGE.name}.{room}.{other}")}
+    assert used <= {*INNER[folder]}
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: str(module.relative_to(ROOT)))

@@ -256,11 +256,9 @@ class Trial:
         the journal doesn't know, all that can be seen in the target, by its path.
         """
         found = {}
-        for dataset in self.opened.job.work.datasets(self.connections):
+        datasets = [*self.opened.job.work.datasets(self.connections)]
+        for dataset in datasets:
             if not dataset.holds.keeps_units:
-                found["the target"] = Counter(
-                    f"{path}: {part}" for path in visible(self.opened.files) for part in self._parts(path)
-                )
                 continue
             try:
                 paths = self.opened.journal.read_dataset(dataset.urn).paths
@@ -268,6 +266,10 @@ class Trial:
                 continue
             root = f"{self.opened.files.root}/"
             found[dataset.urn] = Counter(part for path in paths for part in self._parts(path.removeprefix(root)))
+        if not all(dataset.holds.keeps_units for dataset in datasets):
+            found["the target"] = Counter(
+                f"{path}: {part}" for path in visible(self.opened.files) for part in self._parts(path)
+            )
         return found
 
     def _parts(self, path: str) -> Iterator[str]:

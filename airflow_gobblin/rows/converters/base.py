@@ -40,10 +40,10 @@ class OnBadRow(StrEnum):
 
 
 def check_refuser(who: object, on_bad: OnBadRow, at_most: int | float | None) -> None:
-    """Check that a response to bad rows, and a bound on the rows that are left out, are valid.
+    """Check that a declaration that may refuse rows is valid: its response, its bound on the rows that are left out, its tuples.
 
     :param at_most: an integer is a number of rows, a fraction a share of the unit's rows.
-    :raises ConfigurationError: there is no such response or bound, or the check leaves none out.
+    :raises ConfigurationError: there is no such response or bound, the check leaves none out, or a tuple is a single value.
     """
     check_tuples(who)
     if not isinstance(on_bad, OnBadRow):

@@ -442,9 +442,16 @@ def test_converted_files_go_to_s3_and_come_back(versitygw: S3Server, tmp_path: P
     assert [*statuses(inprocess.run(up)).values()] == ["idle"]
 
 
-@pytest.mark.parametrize("given", [Gunzip(), [Gunzip()], ("gunzip",)])
-def test_what_is_no_tuple_of_converters_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="not a tuple of converters"):
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        (Gunzip(), r"a Gunzip is not a tuple\. Write convert=\(…,\)"),
+        ([Gunzip()], "not a tuple of converters"),
+        (("gunzip",), "not a tuple of converters"),
+    ],
+)
+def test_what_is_no_tuple_of_converters_is_refused(given: Any, cause: str) -> None:
+    with pytest.raises(ConfigurationError, match=cause):
         Mirror("m", "/a", "/b", "unused", convert=given)
 
 

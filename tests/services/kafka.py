@@ -45,8 +45,9 @@ _NOT_YET = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._UNKNOWN_PARTITION,
 )
-"""The errors of a broker that doesn't yet know of a partition that it will lead."""
+"""The errors for a partition that its broker doesn't know of yet, or that the client hasn't heard of from it."""
 
 
 @dataclass
@@ -148,11 +149,17 @@ class Kafka:
 
         :param partition: by default Kafka's choice.
         """
+        refused: list[KafkaError] = []
+
+        def note(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                refused.append(error)
+
         producer = self.producer()
         for value in values:
-            producer.produce(topic, value, key, partition, **record)
+            producer.produce(topic, value, key, partition, on_delivery=note, **record)
             producer.poll(0)
-        assert producer.flush(60) == 0
+        assert (producer.flush(60), refused) == (0, [])
 
     @contextmanager
     def producing(self, produce: Callable[[Producer], None], every: float = 0.1) -> Iterator[threading.Event]:

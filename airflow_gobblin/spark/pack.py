@@ -11,13 +11,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_gobblin.errors import GobblinError, LostRaceError, Remedy, StoreError
+from airflow_gobblin.errors import EnvironmentMismatchError, GobblinError, LostRaceError, Remedy, StoreError
 from airflow_gobblin.job import Attempt, Held, LightWork, SplitWork, UnitPart, Work
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.failure import Failure
@@ -31,7 +31,7 @@ from airflow_gobblin.model.work import BegunUnit, Pack, UnitResult, UnitState, W
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.jobs import collect
-from airflow_gobblin.spark.probe import probe_executors
+from airflow_gobblin.spark.probe import Needs, check_found, count_cores, probe_executors
 from airflow_gobblin.spark.report import GroupReport, PackReport
 from airflow_gobblin.spark.task import TaskSpec, run_task
 from airflow_gobblin.storage.files import open_files
@@ -123,6 +123,8 @@ class _Split:
 
 
 _Group = tuple[_MissingUnit, ...]
+_SparkTask = Callable[[float], GroupReport]
+"""What runs a Spark task and keeps its results, called with the task's share of the run."""
 
 
 def run_pack(
@@ -171,7 +173,8 @@ class _PackRun:
         self._failures: list[Failure] = []
         self._finished = 0
         self._empty = 0
-        self._probe_seconds = 0.0
+        self._looking = threading.Lock()
+        self._looked = Future[None]()
 
     def run(self, run: str, index: int) -> PackReport:
         started, clock = datetime.now(UTC), time.monotonic()
@@ -193,7 +196,6 @@ class _PackRun:
             empty=self._empty,
             groups=tuple(groups),
             failures=tuple(self._failures),
-            probe_seconds=self._probe_seconds,
             application=(self._spark.conf.get("spark.app.id", "") or "") if missing else "",
         )
         self._staging.put_report(run, index, self._attempt, report)
@@ -266,33 +268,53 @@ class _PackRun:
         return split
 
     def _run_missing(self, work: Work, missing: list[_MissingUnit], run: str) -> tuple[int, list[GroupReport]]:
+        """Run units.
+
+        :return: the number of Spark tasks at once, 0 if nothing depended on it, and what became of each group.
+        """
+        self._needs = self._needs_of(work)
+        self._spark.addTag(self._attempt)
+        if work.site is Site.DRIVER:
+            counted = cache(partial(count_cores, self._spark))
+            here = [self._run_here(work, one, counted) for one in missing]
+            return (counted() if counted.cache_info().currsize else 0), here
+        alone = len(missing) == 1 and missing[0].split is None
+        cores = 0 if alone else count_cores(self._spark)
+        tasks = self._tasks(work, missing, run, cores or 1)
+        counts = many(len(missing), "unit"), many(len(tasks), "Spark task")
+        log.info("attempt %s: %s in %s%s", self._attempt, *counts, f" on {many(cores, 'core')}" if cores else "")
+        return cores, self._run_tasks(run, tasks, cores or 1)
+
+    def _needs_of(self, work: Work) -> Needs:
         location = remote_location(self._workspace)
-        folder = None if location else f"{self._staging.files.root}/{self._staging.folder}"
         client = (client_of(location),) if location else ()
         mine, drivers = (run_task.__module__, *built_in_modules()), work.modules(self._connections)
-        modules = ("pyarrow", *mine, *client, *self._code, *drivers)
-        self._spark.addTag(self._attempt)
-        probe = cache(partial(self._probe, modules, folder))
-        if work.site is Site.DRIVER:
-            here = [self._run_here(work, one, probe) for one in missing]
-            return (probe() if probe.cache_info().currsize else 0), here
-        cores = probe()
+        folder = None if location else f"{self._staging.files.root}/{self._staging.folder}"
+        return Needs(("pyarrow", *mine, *client, *self._code, *drivers), folder)
+
+    def _tasks(self, work: Work, missing: list[_MissingUnit], run: str, cores: int) -> list[_SparkTask]:
+        """Return what is run in a Spark task each: the parts of units, and groups of whole ones."""
         worth = work.task_weight if isinstance(work, LightWork) else 0
         groups = _groups([one for one in missing if one.split is None], cores, worth)
-        tasks = [
+        tasks: list[_SparkTask] = [
             partial(self._run_part, run, one, one.split, part)
             for one in missing
             if one.split
             for part in one.split.missing or (None,)
         ]
         tasks += [partial(self._run_group, run, group) for group in groups]
-        counts = many(len(missing), "unit"), many(len(tasks), "Spark task"), many(cores, "core")
-        log.info("attempt %s: %s in %s on %s", self._attempt, *counts)
+        return tasks
+
+    def _run_tasks(self, run: str, tasks: list[_SparkTask], cores: int) -> list[GroupReport]:
         threads, tag = min(len(tasks), max(cores, MIN_JOBS)), (self._attempt,)
         with ThreadPoolExecutor(threads, "spark-job", self._spark.addTag, tag) as pool:
             share = self._share(run, min(len(tasks), cores))
             running = [pool.submit(task, share) for task in tasks]
-            return cores, [done.result() for done in as_completed(running)]
+            try:
+                return [done.result() for done in as_completed(running)]
+            except EnvironmentMismatchError:  # the others would find the same
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _share(self, run: str, at_once: int) -> float:
         """Return the share of a run that each task has; the run's packs may run side by side, each in its own application."""
@@ -300,25 +322,16 @@ class _PackRun:
         packs = 1 if plan is None else len(plan.packs)
         return 1 / (max(1, packs) * at_once)
 
-    def _probe(self, modules: Sequence[str], folder: str | None) -> int:
-        clock = time.monotonic()
-        cores = probe_executors(self._spark, modules, folder)
-        self._probe_seconds = time.monotonic() - clock
-        return cores
-
-    def _run_here(self, work: Work, one: _MissingUnit, probe: Callable[[], int]) -> GroupReport:
-        """Run a unit on this driver, with its session, and keep its result.
-
-        Executors are probed only if the unit fails, or asks for their number: that takes as long as a small version.
-        """
+    def _run_here(self, work: Work, one: _MissingUnit, cores: Callable[[], int]) -> GroupReport:
+        """Run a unit on this driver, with its session, and keep its result."""
         plan = self._staging.plan(one.token)
         unit = None if plan is None else next(unit for unit in self._staging.units(plan) if unit.id == one.unit)
         if plan is None or unit is None:
             return _reported((one,), [self._keep(one, None, "its plan was swept")])
-        attempt = replace(self._attempt_at(plan, one.snapshot), spark=self._spark, count_cores=probe)
+        attempt = replace(self._attempt_at(plan, one.snapshot), spark=self._spark, count_cores=cores)
         result = work.run(unit, plan, attempt)
         if result.state is UnitState.FAILED:
-            probe()  # if they lack something, that is the reason
+            self._look_for_reason()
         return _reported((one,), [self._keep(one, result, "")])
 
     def _run_group(self, run: str, group: _Group, share: float) -> GroupReport:
@@ -400,6 +413,7 @@ class _PackRun:
             units=_by_token(group),
             snapshots={one.token: one.snapshot for one in group if one.snapshot},
             connections=self._connections,
+            needs=self._needs,
             share=share,
             **parts,
         )
@@ -408,15 +422,35 @@ class _PackRun:
         """Run a Spark task.
 
         :return: its results, by token and unit, and why others have none.
+        :raises EnvironmentMismatchError: the executors lack something.
         """
         try:
             return dict(self._collect(spec)), "its Spark task gave no result"
+        except EnvironmentMismatchError:
+            raise
         except Exception as error:  # whatever Spark raises, these units have failed and the others go on
             log.exception("a Spark job failed")
+            self._look_for_reason()
             return {}, self._connections.guarded().redactor.brief(cause_of(error))
 
+    def _look_for_reason(self) -> None:
+        """Look, after the first failure only, whether it is that executors lack something.
+
+        :raises EnvironmentMismatchError: they do.
+        """
+        with self._looking:
+            if not self._looked.done():
+                try:
+                    probe_executors(self._spark, self._needs)
+                    self._looked.set_result(None)
+                except EnvironmentMismatchError as error:
+                    self._looked.set_exception(error)
+        self._looked.result()
+
     def _collect(self, spec: TaskSpec) -> Iterator[tuple[tuple[str, str], UnitResult]]:
-        for token, record in collect(self._spark, lambda _: run_task(spec), range(1)):
+        rows = collect(self._spark, lambda _: run_task(spec), range(1))
+        check_found(rows)
+        for token, record in rows:
             result = wire.loads(record, UnitResult, "a result from a Spark task")
             yield (token, result.unit), result
 

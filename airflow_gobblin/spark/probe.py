@@ -1,4 +1,7 @@
-"""The first step on a cluster: a check that each executor's Python has everything that the units need.
+"""What units need of the Pythons that run them, and the reason why executors can't run any.
+
+Each Spark task checks its own Python before it runs a unit, so that no pack waits for a job which only checks. Where Spark can't
+even begin a task, such a job looks for the reason.
 
 Only the standard library is imported here, as an executor may have nothing else.
 """
@@ -10,53 +13,106 @@ import json
 import logging
 import os
 import platform
-import re
-import shutil
 import socket
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from airflow_gobblin.errors import EnvironmentMismatchError
 from airflow_gobblin.spark.failures import cause_of
 from airflow_gobblin.spark.jobs import TaskRow, collect
-from airflow_gobblin.spark.worker import reading_last
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["probe_executors", "probe_tasks"]
+__all__ = ["LACKING", "Needs", "check_found", "count_cores", "missing_parts", "probe_executors"]
 
 log = logging.getLogger(__name__)
 
+LACKING = ""
+"""The key of a task's row that has what its Python lacks, as JSON."""
 _ROWS = 1000
+_HINT = (
+    "Executors need a Python of the driver's version with pyarrow and the sources' drivers; "
+    "name it in the Spark setting spark.pyspark.python."
+)
 
 
-def probe_executors(spark: SparkSession, modules: Iterable[str], folder: str | None) -> int:
-    """Try to import `modules` in the executors' Pythons, and to see `folder` there, by one small Spark job.
+@dataclass(frozen=True)
+class Needs:
+    """What units need of a Python that runs them.
 
-    That also starts them, and loads what the units need. In local mode, where this Python is the executors', there is no job.
-
-    :return: the number of Spark tasks that the cluster runs at once.
-    :raises EnvironmentMismatchError: with host, Python and the missing parts.
+    :param modules: what it can import.
+    :param folder: the folder that it sees and may write to; `None` if the target is in an object store.
     """
-    wanted = tuple(modules)
-    if _is_here(spark):
-        _raise_for(json.loads(_found(wanted, folder)))
+
+    modules: tuple[str, ...]
+    folder: str | None = None
+
+
+def missing_parts(needs: Needs) -> Iterator[TaskRow]:
+    """Yield a row if this process lacks something. What it has is imported by that, as the units would."""
+    problems = [*_problems(needs)]
+    if problems:
+        found = {
+            "host": socket.gethostname(),
+            "python": sys.executable,
+            "version": platform.python_version(),
+            "problems": problems,
+        }
+        yield LACKING, json.dumps(found, sort_keys=True).encode()
+
+
+def check_found(rows: Iterable[TaskRow]) -> None:
+    """Check that no Spark task lacked something.
+
+    :raises EnvironmentMismatchError: one did; with host, Python and the missing parts.
+    """
+    for found in sorted(record for key, record in rows if key == LACKING):
+        lacking = json.loads(found)
+        raise EnvironmentMismatchError(
+            operation="run",
+            subject=f"Python {lacking['version']} ({lacking['python']}) of the executors on {lacking['host']}",
+            cause="; ".join(lacking["problems"]),
+            hint=_HINT,
+        )
+
+
+def count_cores(spark: SparkSession) -> int:
+    """Return the number of Spark tasks that the cluster runs at once; behind Spark Connect by a small job, without Python."""
+    from pyspark.sql import is_remote
+
+    if not is_remote():
         return int(spark.sparkContext.defaultParallelism)
+    from pyspark.sql.functions import spark_partition_id
+
+    rows = spark.range(0, _ROWS).select(spark_partition_id()).collect()
+    return len({partition for (partition,) in rows})
+
+
+def probe_executors(spark: SparkSession, needs: Needs) -> None:
+    """Look for the reason why Spark didn't run a task to its end, by a job that only checks the executors' Pythons.
+
+    :raises EnvironmentMismatchError: they lack something, or can't run that job either, though Spark runs one without Python.
+    """
     try:
-        answers = probe_tasks(spark, wanted, folder)
+        spark.range(1).collect()
+        cores = count_cores(spark)
+    except Exception as error:  # it is Spark that is gone, and a retry may find it again
+        log.warning("Spark runs no job: %s", cause_of(error))
+        return
+    try:
+        rows = _rows(spark, needs, range(cores))
     except Exception as error:  # Spark has many errors for a Python that doesn't start
         raise EnvironmentMismatchError(
             operation="run", subject="Python on the executors", cause=cause_of(error), hint=_HINT
         ) from error
-    for found in sorted(set(answers)):
-        _raise_for(json.loads(found))
-    return len(answers)
+    check_found(rows)
 
 
-def probe_tasks(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
-    """Return the findings of as many Spark tasks as the cluster runs at once, as JSON. `probe_executors` draws the conclusions.
+def _rows(spark: SparkSession, needs: Needs, numbers: range) -> list[TaskRow]:
+    """Return what each Spark task lacks.
 
     Behind Spark Connect the tasks use Arrow, as the units do. If that fails, perhaps for lack of pyarrow, a plain Python function
     finds the reason.
@@ -64,102 +120,41 @@ def probe_tasks(spark: SparkSession, modules: tuple[str, ...], folder: str | Non
     from pyspark.sql import is_remote
 
     def look(_: int) -> Iterator[TaskRow]:
-        yield "", _found(modules, folder).encode()
+        return missing_parts(needs)
 
-    if not is_remote():
-        tasks = collect(spark, look, range(spark.sparkContext.defaultParallelism))
-        return [found.decode() for _, found in tasks]
     try:
-        return _by_arrow(spark, modules, folder)
+        return collect(spark, look, numbers)
     except Exception as error:
+        if not is_remote():
+            raise
         log.warning("the probe by Arrow failed: %s", cause_of(error))
-        return _plainly(spark, modules, folder)
+        return _plainly(spark, needs, numbers)
 
 
-def _is_here(spark: SparkSession) -> bool:
-    """Return whether executors are this very host's, with this very Python: those of a driver in local mode."""
-    from pyspark.sql import is_remote
+def _plainly(spark: SparkSession, needs: Needs, numbers: range) -> list[TaskRow]:
+    """Return what each Spark task lacks, without pyarrow."""
+    from pyspark.sql.functions import udf
 
-    if is_remote():
-        return False
-    context = spark.sparkContext
-    local = re.match(r"local(\[|$)", context.master or "")
-    return local is not None and _environment(context.pythonExec) == _environment(sys.executable)
+    def look(_: int) -> list[str]:
+        return [record.decode() for _, record in missing_parts(needs)]
 
-
-def _environment(python: str) -> tuple[str, str]:
-    """Return what two Pythons share if they see the same packages: the folder they are in, and what they are a link to."""
-    found = shutil.which(python) or python
-    return os.path.realpath(os.path.dirname(found)), os.path.realpath(found)
+    rows, plain = spark.range(0, len(numbers), 1, len(numbers)), udf(look, "array<string>", useArrow=False)
+    return [(LACKING, found.encode()) for (lacking,) in rows.select(plain("id")).collect() for found in lacking]
 
 
-def _by_arrow(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
-    """Return each Spark task's findings."""
-
-    def look(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        found = pa.RecordBatch.from_pydict({"found": [_found(modules, folder)]})
-        return reading_last([found], batches)
-
-    return [row.found for row in spark.range(0, _ROWS).mapInArrow(look, "found string").collect()]
-
-
-def _plainly(spark: SparkSession, modules: tuple[str, ...], folder: str | None) -> list[str]:
-    """Return each Spark task's findings without pyarrow, and more slowly."""
-    from pyspark.sql.functions import spark_partition_id, udf
-
-    findings: list[str] = []  # each Spark task is given its own
-
-    def look(_: int) -> str:
-        if not findings:
-            findings.append(_found(modules, folder))
-        return findings[0]
-
-    rows, plain = spark.range(0, _ROWS), udf(look, "string", useArrow=False)
-    answers = rows.select(spark_partition_id().alias("partition"), plain(rows.id).alias("found")).collect()
-    return list({answer.partition: str(answer.found) for answer in answers}.values())
-
-
-_HINT = (
-    "Executors need a Python of the driver's version with pyarrow and the sources' drivers; "
-    "name it in the Spark setting spark.pyspark.python."
-)
-
-
-def _raise_for(found: dict[str, str | list[str]]) -> None:
-    if found["problems"]:
-        raise EnvironmentMismatchError(
-            operation="run",
-            subject=f"Python {found['version']} ({found['python']}) of the executors on {found['host']}",
-            cause="; ".join(found["problems"]),
-            hint=_HINT,
-        )
-
-
-def _found(modules: tuple[str, ...], folder: str | None) -> str:
-    """Return the parts that this process lacks, as JSON."""
-    problems = []
-    for module in modules:
+def _problems(needs: Needs) -> Iterator[str]:
+    for module in needs.modules:
         try:
             importlib.import_module(module)
         except Exception as error:  # a broken native library may raise anything
-            problems.append(f"module {module!r} can't be imported: {type(error).__name__}: {error}")
+            yield f"module {module!r} can't be imported: {type(error).__name__}: {error}"
+    folder = needs.folder
     if folder is None:
-        pass  # the target is in an object store
-    elif not os.path.isdir(folder):
-        problems.append(
-            f"folder {folder!r} is not there: the target must be on a file system that workers and executors share"
-        )
+        return
+    if not os.path.isdir(folder):
+        yield f"folder {folder!r} is not there: the target must be on a file system that workers and executors share"
     elif not os.access(folder, os.W_OK):
-        problems.append(
+        yield (
             f"folder {folder!r} may not be written to by user {os.getuid()}: executors and workers must be one user, or of one "
             "group that may write to the target"
         )
-    answer = {
-        "host": socket.gethostname(),
-        "python": sys.executable,
-        "version": platform.python_version(),
-        "problems": problems,
-    }
-    return json.dumps(answer, sort_keys=True)

@@ -44,7 +44,6 @@ class PackReport:
     :param standing: units that had a result already.
     :param empty: units with nothing to read, which cost no Spark task.
     :param failures: in order of occurrence.
-    :param probe_seconds: the part of `seconds` until the executors' Pythons were started and checked.
     :param application: Spark's name of the application; empty if there was none.
     """
 
@@ -59,7 +58,6 @@ class PackReport:
     empty: int
     groups: tuple[GroupReport, ...]
     failures: tuple[Failure, ...]
-    probe_seconds: float = 0.0
     application: str = ""
 
     @classmethod
@@ -80,5 +78,5 @@ class PackReport:
             f"{on}, {self.standing:,} with a result already, {self.empty:,} empty, "
             f"{many(len(self.failures), 'error')}; "
             f"weight predicted {weight}, at most {heaviest} a task; actual {written} bytes, {slowest:.1f} s at most a task "
-            f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all, {self.probe_seconds:.1f} s to start Python"
+            f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all"
         )

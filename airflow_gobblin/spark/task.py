@@ -20,6 +20,7 @@ from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.jobs import TaskRow
+from airflow_gobblin.spark.probe import Needs, missing_parts
 from airflow_gobblin.spark.worker import freeze_heap_once, schedule_as_batch, use_small_pages
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files import open_files
@@ -40,6 +41,7 @@ class TaskSpec:
     :param staging: the ingestion's staging folder below it.
     :param run: the run with its job.
     :param units: by the token of each plan, the units that this task runs.
+    :param needs: what its units need of the process, checked before anything is read.
     :param share: as in `Attempt`.
     :param part: as in `Attempt`, if its only unit is run in parts.
     :param joined: the results of the parts, if the task joins them.
@@ -54,23 +56,25 @@ class TaskSpec:
     units: Mapping[str, tuple[str, ...]]
     snapshots: Mapping[str, str]
     connections: SparkConnections
+    needs: Needs
     share: float = 1.0
     part: UnitPart | None = None
     joined: tuple[bytes, ...] = ()
 
 
 def run_task(spec: TaskSpec) -> Iterator[TaskRow]:
-    """Run the units of a spec, and yield each result, with its plan's token.
+    """Run the units of a spec, and yield each result, with its plan's token; if this process lacks something, only that.
 
     The error of a failed task appears in Spark's event log, on its pages and in the logs of executors: so it has no secret.
     """
-    freeze_heap_once()
     schedule_as_batch()
     use_small_pages()
     os.environ.pop(VARIABLE, None)  # in local mode executors are started by the driver's process
     connections = spec.connections.guarded()
     with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):
-        yield from _results(spec, connections)
+        lacking = [*missing_parts(spec.needs)]
+        freeze_heap_once()  # with all that units need in it
+        yield from lacking or _results(spec, connections)
 
 
 def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[TaskRow]:

@@ -33,7 +33,7 @@ WARM = "airflow_gobblin: extract by Spark Connect, local[2] that is warm"
 
 
 def extract(conn_id: str, folder: Path) -> Once:
-    """One small pack. Its phases: the probe of the executors, the rest of the driver's work, and everything else: starting it."""
+    """One small pack. Its phases: the driver's work, and everything else: starting it."""
     from tests.spark.runs import extract_operator, planned_run
 
     planned = planned_run(folder, RowsSource(1))
@@ -42,8 +42,7 @@ def extract(conn_id: str, folder: Path) -> Once:
     task.execute({})
     seconds = time.perf_counter() - started
     (report,) = planned.reports
-    probe, work = report.probe_seconds, report.seconds - report.probe_seconds
-    phases = {"start of the driver": seconds - report.seconds, "probe": probe, "units": work}
+    phases = {"start of the driver": seconds - report.seconds, "units": report.seconds}
     return Once(seconds, phases, {"results": len(planned.results)})
 
 

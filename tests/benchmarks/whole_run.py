@@ -119,7 +119,7 @@ def _ours(runs: Runs, spark: str, since: str | None = None) -> Callable[[Path], 
         seconds, tasks = runs.run("gobblin", folder, table=TABLE, key=KEY, spark=spark)
         (path,) = folder.glob("target/_gobblin/*/r/*/reports/*")
         report = wire.loads(path.read_bytes(), PackReport, str(path))
-        phases = _phases(seconds, tasks, report.seconds - report.probe_seconds)
+        phases = _phases(seconds, tasks, report.seconds)
         return Once(seconds, phases, {"rows": parquet_rows(f"{folder}/target")})
 
     return run

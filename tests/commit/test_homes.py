@@ -38,6 +38,7 @@ from airflow_gobblin.run.recover import verify_recover
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import run_pack
+from airflow_gobblin.spark.probe import Needs
 from airflow_gobblin.spark.steps import StepOrder, StepVerb, run_steps
 from airflow_gobblin.spark.steps import _work_on as work_on
 from airflow_gobblin.spark.task import TaskSpec, run_task
@@ -407,7 +408,7 @@ def test_a_driver_or_an_executor_that_does_not_see_the_target_reports_it(lab: La
     nothing = SparkConnections({})
     with pytest.raises(TargetError, match="workers, driver and executors share"):
         run_pack(cast(Any, None), str(lab.folder), staging, plan.run, 0, (), nothing)
-    order = TaskSpec((), str(lab.folder), staging, "attempt", plan.run, {}, {}, nothing)
+    order = TaskSpec((), str(lab.folder), staging, "attempt", plan.run, {}, {}, nothing, Needs(()))
     with pytest.raises(TargetError, match=f"on host '.*' it lacks the mark in {staging}/marks/"):
         [*run_task(order)]
     assert below(lab.folder) == []

@@ -16,6 +16,7 @@ from airflow_gobblin.model.work import UnitResult, UnitState
 from airflow_gobblin.run.plan import create_work_units
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.probe import Needs
 from airflow_gobblin.spark.task import TaskSpec, run_task
 from tests.copy.mirrors import Trees
 
@@ -36,7 +37,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskSpec:
     assert found is not None
     units = {ref.token: tuple(unit.id for unit in opened.staging.units(found) if unit.files)}
     root, folder = opened.files.root, opened.staging.folder
-    return TaskSpec((), root, folder, "a0", plan.run, units, {}, SparkConnections({}))
+    return TaskSpec((), root, folder, "a0", plan.run, units, {}, SparkConnections({}), Needs(()))
 
 
 def results(order: TaskSpec) -> list[UnitResult]:

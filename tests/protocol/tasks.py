@@ -58,6 +58,7 @@ from airflow_gobblin.rows.sinks.base import Layout
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.spark import task as spark_task
 from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.probe import Needs
 from airflow_gobblin.storage import stores
 from airflow_gobblin.storage.files import local, open_files
 from tests.faults import Faults, FaultyFiles, FaultyStore
@@ -132,6 +133,7 @@ class ExtractHere(ExtractOperator):
             units={token: tuple(ids) for token, ids in units.items()},
             snapshots={},
             connections=SparkConnections({c: AirflowConnections().uri(c) for c in connections_of(self.job.work)}),
+            needs=Needs(()),
         )
         for token, result in spark_task.run_task(order):
             opened.staging.put_result(token, wire.loads(result, UnitResult, "a result"))

@@ -45,11 +45,14 @@ class SparkConnect:
 
 
 @contextmanager
-def running_spark_connect(folder: Path, conf: Mapping[str, str] | None = None, port: int = 0) -> Iterator[SparkConnect]:
+def running_spark_connect(
+    folder: Path, conf: Mapping[str, str] | None = None, port: int = 0, executor_python: Path | None = None
+) -> Iterator[SparkConnect]:
     """Run a server with two cores and its files in `folder`, which exists and is empty.
 
     :param conf: more of Spark's settings.
     :param port: where it listens; 0: on a free one.
+    :param executor_python: the Python of its tasks, by default the one of the tests.
     """
     log = folder / "connect.log"
     settings = {
@@ -62,7 +65,8 @@ def running_spark_connect(folder: Path, conf: Mapping[str, str] | None = None, p
     command = [os.path.join(os.environ["SPARK_HOME"], "bin", "spark-submit"), "--master=local[2]", f"--class={_SERVER}"]
     command += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     # It leaves a folder for artifacts where it is started.
-    server = start_process([*command, "spark-internal"], log=log, cwd=folder)
+    python = {} if executor_python is None else {"PYSPARK_PYTHON": str(executor_python)}
+    server = start_process([*command, "spark-internal"], log=log, env=python, cwd=folder)
     try:
         found = wait_for_line(server, log, r"Spark Connect server started at: \S+:(\d+)")[1]
         yield SparkConnect(int(found), log, server)

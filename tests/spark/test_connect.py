@@ -21,8 +21,9 @@ from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.operators.extract import ExtractOperator
 from airflow_gobblin.spark import session
 from airflow_gobblin.spark.ship import ship
+from tests.services.packages import make_environment
 from tests.services.processes import free_port
-from tests.services.spark_connect import SparkConnect
+from tests.services.spark_connect import SparkConnect, running_spark_connect
 from tests.spark.acme_rows import RowsSource
 from tests.spark.runs import CODE, PlannedRun, Watch, command_lines, extract_operator, planned_run
 
@@ -223,6 +224,20 @@ def test_what_executors_lack_fails_at_once(tmp_path: Path) -> None:
     planned = planned_run(tmp_path, RowsSource(1, needs=("acme_driver_that_nobody_has",)))
     with pytest.raises(AirflowFailException, match=r"EnvironmentMismatchError: .*'acme_driver_that_nobody_has'"):
         operator(planned).execute({})
+
+
+def test_a_python_without_arrow_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python, folder = make_environment(tmp_path / "env"), tmp_path / "server"
+    folder.mkdir()
+    with running_spark_connect(folder, executor_python=python) as bare:
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_BARE", bare.connection)
+        planned = planned_run(tmp_path, RowsSource(1))
+        with pytest.raises(
+            AirflowFailException, match=r"EnvironmentMismatchError: .*'pyarrow' can't be imported"
+        ) as caught:
+            operator(planned, conn_id="spark_bare").execute({})
+        assert f"({python})" in str(caught.value)
+        assert planned.failures == {}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from typing import Any, cast
 
 import psycopg
 import pyarrow.dataset as ds
@@ -26,6 +27,7 @@ from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.pack import GROUPS_PER_CORE, run_pack
+from airflow_gobblin.spark.probe import Needs, probe_executors
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.workspace.staging import PlanResults
 from tests.spark.acme_rows import RowsSource
@@ -73,7 +75,7 @@ def test_a_unit_that_fails_is_a_result_and_a_retry_runs_only_it(shipped_spark: S
     failing.write_text("")
     second = run(shipped_spark, planned)
     assert (second.standing, sum(group.units for group in second.groups), second.failures) == (2, 1, ())
-    assert ": 1 unit in 1 Spark task on " in str(second)
+    assert ": 1 unit in 1 Spark task, 2 with a result" in str(second)
     assert planned.results["u1"].attempt == second.attempt
     assert planned.results["u0"].attempt == first.attempt
 
@@ -224,6 +226,22 @@ def test_what_executors_lack_is_named_before_anything_is_read(shipped_spark: Spa
     assert "module 'acme_driver_that_nobody_has' can't be imported" in str(caught.value)
     assert "spark.pyspark.python" in str(caught.value)
     assert planned.failures == {}
+
+
+def test_a_pack_costs_no_job_but_those_of_its_units(shipped_spark: SparkSession, tmp_path: Path) -> None:
+    tracker = shipped_spark.sparkContext.statusTracker()
+    before = {*tracker.getJobIdsForGroup()}
+    report = run(shipped_spark, planned_run(tmp_path, RowsSource(3)))
+    assert len({*tracker.getJobIdsForGroup()} - before) == len(report.groups) == 3
+
+
+def test_a_spark_that_is_gone_is_no_environment(caplog: pytest.LogCaptureFixture) -> None:
+    class Gone:
+        def range(self, *_: int) -> None:
+            raise RuntimeError("Cannot call methods on a stopped SparkContext")
+
+    probe_executors(cast(Any, Gone()), Needs(("module_that_nobody_has",)))
+    assert "Spark runs no job: Cannot call methods" in caplog.text
 
 
 def test_a_pack_that_was_swept_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -124,4 +125,15 @@ def test_what_the_cluster_lacks_is_named_first(submit: Submit, executor_python: 
     assert line.startswith(f"{FIRST_ERROR}EnvironmentMismatchError: can't run Python ")
     assert f"({executor_python})" in line
     assert "module 'adbc_driver_sqlite.dbapi' can't be imported: ModuleNotFoundError" in line
+    assert planned.failures == {}
+
+
+def test_a_python_that_begins_no_task_is_named(submit: Submit, tmp_path: Path) -> None:
+    planned = planned_run(tmp_path, RowsSource(1))
+    done = replace(submit, conf={**submit.conf, "spark.pyspark.python": str(tmp_path / "nothing")}).run(planned)
+    assert done.returncode == 1
+    line = done.stdout.splitlines()[-1]
+    assert line.startswith(f"{FIRST_ERROR}EnvironmentMismatchError: can't run Python on the executors: ")
+    assert str(tmp_path / "nothing") in line
+    assert "spark.pyspark.python" in line
     assert planned.failures == {}

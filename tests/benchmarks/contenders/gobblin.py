@@ -10,7 +10,6 @@ is frozen as in our tasks.
 from __future__ import annotations
 
 import importlib
-import json
 import multiprocessing
 import os
 from argparse import Namespace
@@ -145,7 +144,7 @@ def on_spark(
         os.environ["SPARK_SUBMIT_OPTS"] = submit_options()  # as our operator does
         start_session()
     with spark_session("benchmark", zips=zips) as spark:
-        _probe_as_a_cluster(spark, opened.job.work, connections, late)
+        _start_pythons(spark, opened.job.work, connections, late)
         if before is not None:
             few = create_work_units(before, RunRequest("before"))
             done = run_pack(spark, before.job.work.workspace, before.staging.folder, few.run, 0, (), connections)
@@ -153,17 +152,18 @@ def on_spark(
         begin(Path(job.journal).parent)
         session, spent = clock.lap("Spark start"), cpu_seconds()
         report = run_pack(spark, job.sink.target, opened.staging.folder, run.run, 0, (), connections)
-        seconds, cpu = clock.lap("data") - report.probe_seconds, cpu_seconds() - spent
+        seconds, cpu = clock.lap("data"), cpu_seconds() - spent
     assert not report.failures, report.failures
-    clock.phases |= {"Spark start": session + report.probe_seconds, "data": seconds}
+    clock.phases |= {"Spark start": session, "data": seconds}
     clock.lap("Spark stop")
     return cpu
 
 
-def _probe_as_a_cluster(spark: Any, work: Work, connections: SparkConnections, late: Sequence[str]) -> None:
-    """Start the executors' Pythons, with all that the units load, by the probe of a cluster, which local mode does without."""
+def _start_pythons(spark: Any, work: Work, connections: SparkConnections, late: Sequence[str]) -> None:
+    """Start the executors' Pythons, and have them load all that the units need, as the first task of each does."""
     from airflow_gobblin.model.registry import built_in_modules
-    from airflow_gobblin.spark.probe import probe_tasks
+    from airflow_gobblin.spark.jobs import collect
+    from airflow_gobblin.spark.probe import Needs, check_found, count_cores, missing_parts
 
     modules = (
         "pyarrow",
@@ -172,8 +172,7 @@ def _probe_as_a_cluster(spark: Any, work: Work, connections: SparkConnections, l
         *work.modules(connections),
         *late,
     )
-    for found in probe_tasks(spark, modules, None):
-        assert not json.loads(found)["problems"], found
+    check_found(collect(spark, lambda _: missing_parts(Needs(modules)), range(count_cores(spark))))
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ def _extract(share: _Share) -> None:
 
 
 def import_drivers(late: Sequence[str]) -> None:
-    """Load the same before the clock runs as the probe does on executors: late modules, and the kinds of records."""
+    """Load the same before the clock runs as executors have loaded: late modules, and the kinds of records."""
     from airflow_gobblin.model.registry import import_kinds
 
     import_kinds()

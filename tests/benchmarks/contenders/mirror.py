@@ -74,7 +74,7 @@ def _run(opened: OpenJob, spark: Any, connections: SparkConnections, key: str) -
     for pack in run.packs:
         report = run_pack(spark, opened.job.work.workspace, opened.staging.folder, run.run, pack.index, (), connections)
         assert not report.failures, report.failures
-        clock.phases["copy"] = clock.lap("copy") - report.probe_seconds
+        clock.lap("copy")
         write_commit_steps(opened, run, pack)
         clock.lap("steps and decision")
         done = execute_commit_steps(opened, run, pack)

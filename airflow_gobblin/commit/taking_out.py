@@ -1,4 +1,4 @@
-"""Decisions that take rows out of a table without putting anything there: a rewind, a drop, the restore of a stage."""
+"""The steps of a table for decisions that only take rows out of it: a rewind, a drop (`admin/actions.py`), a stage's restore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work on rows: how the units of a run are read, converted, checked and written. Light to import, as an ingestion is."""
+"""The work on rows, as an ingestion declares it: light to import. `extraction` reads, converts, checks and writes them."""
 
 from __future__ import annotations
 

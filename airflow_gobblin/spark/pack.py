@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -30,8 +30,8 @@ from airflow_gobblin.model.site import Site
 from airflow_gobblin.model.work import BegunUnit, Pack, UnitResult, UnitState, WorkUnit
 from airflow_gobblin.spark.connections import SparkConnections
 from airflow_gobblin.spark.failures import cause_of
-from airflow_gobblin.spark.jobs import collect
-from airflow_gobblin.spark.probe import Needs, check_found, count_cores, probe_executors
+from airflow_gobblin.spark.jobs import TaskRow, collect
+from airflow_gobblin.spark.probe import Needs, count_cores, mismatch_in, probe_executors
 from airflow_gobblin.spark.report import GroupReport, PackReport
 from airflow_gobblin.spark.task import TaskSpec, run_task
 from airflow_gobblin.storage.files import open_files
@@ -173,8 +173,10 @@ class _PackRun:
         self._failures: list[Failure] = []
         self._finished = 0
         self._empty = 0
-        self._looking = threading.Lock()
-        self._looked = Future[None]()
+        self._tasks_run = False
+        self._probing = threading.Lock()
+        self._probed = False
+        self._mismatch: EnvironmentMismatchError | None = None
 
     def run(self, run: str, index: int) -> PackReport:
         started, clock = datetime.now(UTC), time.monotonic()
@@ -279,11 +281,10 @@ class _PackRun:
             here = [self._run_here(work, one, counted) for one in missing]
             return (counted() if counted.cache_info().currsize else 0), here
         alone = len(missing) == 1 and missing[0].split is None
-        cores = 0 if alone else count_cores(self._spark)
-        tasks = self._tasks(work, missing, run, cores or 1)
-        counts = many(len(missing), "unit"), many(len(tasks), "Spark task")
-        log.info("attempt %s: %s in %s%s", self._attempt, *counts, f" on {many(cores, 'core')}" if cores else "")
-        return cores, self._run_tasks(run, tasks, cores or 1)
+        cores = 1 if alone else count_cores(self._spark)
+        tasks = self._tasks(work, missing, run, cores)
+        log.info("attempt %s: %s in %s", self._attempt, many(len(missing), "unit"), many(len(tasks), "Spark task"))
+        return (0 if alone else cores), self._run_tasks(run, tasks, cores)
 
     def _needs_of(self, work: Work) -> Needs:
         location = remote_location(self._workspace)
@@ -293,7 +294,7 @@ class _PackRun:
         return Needs(("pyarrow", *mine, *client, *self._code, *drivers), folder)
 
     def _tasks(self, work: Work, missing: list[_MissingUnit], run: str, cores: int) -> list[_SparkTask]:
-        """Return what is run in a Spark task each: the parts of units, and groups of whole ones."""
+        """Return what to run, each in a Spark task of its own: the parts of units, and groups of whole ones."""
         worth = work.task_weight if isinstance(work, LightWork) else 0
         groups = _groups([one for one in missing if one.split is None], cores, worth)
         tasks: list[_SparkTask] = [
@@ -312,8 +313,9 @@ class _PackRun:
             running = [pool.submit(task, share) for task in tasks]
             try:
                 return [done.result() for done in as_completed(running)]
-            except EnvironmentMismatchError:  # the others would find the same
-                pool.shutdown(wait=False, cancel_futures=True)
+            except EnvironmentMismatchError as error:  # what waits would find the same; what runs may give results
+                log.error("%s", error)
+                pool.shutdown(cancel_futures=True)
                 raise
 
     def _share(self, run: str, at_once: int) -> float:
@@ -331,7 +333,8 @@ class _PackRun:
         attempt = replace(self._attempt_at(plan, one.snapshot), spark=self._spark, count_cores=cores)
         result = work.run(unit, plan, attempt)
         if result.state is UnitState.FAILED:
-            self._look_for_reason()
+            log.error("%s", result.failure)
+            self._check_executors()
         return _reported((one,), [self._keep(one, result, "")])
 
     def _run_group(self, run: str, group: _Group, share: float) -> GroupReport:
@@ -422,37 +425,32 @@ class _PackRun:
         """Run a Spark task.
 
         :return: its results, by token and unit, and why others have none.
-        :raises EnvironmentMismatchError: the executors lack something.
+        :raises EnvironmentMismatchError: executors lack something, and no task has run units yet. Later on, a retry may help.
         """
         try:
-            return dict(self._collect(spec)), "its Spark task gave no result"
-        except EnvironmentMismatchError:
-            raise
+            rows = collect(self._spark, lambda _: run_task(spec), range(1))
+            mismatch = mismatch_in(rows)
+            results = dict(map(_decoded, rows)) if mismatch is None else {}
         except Exception as error:  # whatever Spark raises, these units have failed and the others go on
+            self._check_executors()
             log.exception("a Spark job failed")
-            self._look_for_reason()
             return {}, self._connections.guarded().redactor.brief(cause_of(error))
+        if mismatch is None:
+            self._tasks_run = True
+        elif not self._tasks_run:
+            raise mismatch
+        return results, "its Spark task gave no result" if mismatch is None else str(mismatch)
 
-    def _look_for_reason(self) -> None:
-        """Look, after the first failure only, whether it is that executors lack something.
+    def _check_executors(self) -> None:
+        """Check, after the first failure, whether it is that executors lack something; not once they have run a task.
 
         :raises EnvironmentMismatchError: they do.
         """
-        with self._looking:
-            if not self._looked.done():
-                try:
-                    probe_executors(self._spark, self._needs)
-                    self._looked.set_result(None)
-                except EnvironmentMismatchError as error:
-                    self._looked.set_exception(error)
-        self._looked.result()
-
-    def _collect(self, spec: TaskSpec) -> Iterator[tuple[tuple[str, str], UnitResult]]:
-        rows = collect(self._spark, lambda _: run_task(spec), range(1))
-        check_found(rows)
-        for token, record in rows:
-            result = wire.loads(record, UnitResult, "a result from a Spark task")
-            yield (token, result.unit), result
+        with self._probing:
+            if not self._probed and not self._tasks_run:
+                self._probed, self._mismatch = True, probe_executors(self._spark, self._needs)
+        if self._mismatch is not None:
+            raise self._mismatch
 
     def _keep(self, one: _MissingUnit, result: UnitResult | None, cause: str | Failure) -> UnitResult:
         """Write a unit's result, or why it has none. A result whose files the driver can't see counts as none."""
@@ -500,6 +498,12 @@ class _ProgressLog:
                 self._staging.put_progress(self._run, self._pack.index, self._attempt, self._number, progress)
             except GobblinError as error:  # only people miss it
                 log.warning("the progress can't be written: %s", error)
+
+
+def _decoded(row: TaskRow) -> tuple[tuple[str, str], UnitResult]:
+    token, record = row
+    result = wire.loads(record, UnitResult, "a result from a Spark task")
+    return (token, result.unit), result
 
 
 def _reported(group: _Group, kept: list[UnitResult]) -> GroupReport:

@@ -1,6 +1,6 @@
-"""What units need of the Pythons that run them, and the reason why executors can't run any.
+"""What units need of an executor's Python, and why executors can't run any.
 
-Each Spark task checks its own Python before it runs a unit, so that no pack waits for a job which only checks. Where Spark can't
+Each Spark task checks its own Python before it runs a unit, so that no pack waits for a job that only checks. Where Spark can't
 even begin a task, such a job looks for the reason.
 
 Only the standard library is imported here, as an executor may have nothing else.
@@ -26,11 +26,11 @@ from airflow_gobblin.spark.jobs import TaskRow, collect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LACKING", "Needs", "check_found", "count_cores", "missing_parts", "probe_executors"]
+__all__ = ["Needs", "count_cores", "lacking", "mismatch_in", "probe_executors"]
 
 log = logging.getLogger(__name__)
 
-LACKING = ""
+_LACKING = ""
 """The key of a task's row that has what its Python lacks, as JSON."""
 _ROWS = 1000
 _HINT = (
@@ -51,32 +51,32 @@ class Needs:
     folder: str | None = None
 
 
-def missing_parts(needs: Needs) -> Iterator[TaskRow]:
-    """Yield a row if this process lacks something. What it has is imported by that, as the units would."""
+def lacking(needs: Needs) -> list[TaskRow]:
+    """Return a row with what this process lacks, if it lacks something. To check a module is to import it, as the units would."""
     problems = [*_problems(needs)]
-    if problems:
-        found = {
-            "host": socket.gethostname(),
-            "python": sys.executable,
-            "version": platform.python_version(),
-            "problems": problems,
-        }
-        yield LACKING, json.dumps(found, sort_keys=True).encode()
+    if not problems:
+        return []
+    found = {
+        "host": socket.gethostname(),
+        "python": sys.executable,
+        "version": platform.python_version(),
+        "problems": problems,
+    }
+    return [(_LACKING, json.dumps(found, sort_keys=True).encode())]
 
 
-def check_found(rows: Iterable[TaskRow]) -> None:
-    """Check that no Spark task lacked something.
-
-    :raises EnvironmentMismatchError: one did; with host, Python and the missing parts.
-    """
-    for found in sorted(record for key, record in rows if key == LACKING):
-        lacking = json.loads(found)
-        raise EnvironmentMismatchError(
-            operation="run",
-            subject=f"Python {lacking['version']} ({lacking['python']}) of the executors on {lacking['host']}",
-            cause="; ".join(lacking["problems"]),
-            hint=_HINT,
-        )
+def mismatch_in(rows: Iterable[TaskRow]) -> EnvironmentMismatchError | None:
+    """Return an error, with host, Python and what it lacks, if one of the Spark tasks that gave these rows lacked something."""
+    found = min((record for key, record in rows if key == _LACKING), default=None)
+    if found is None:
+        return None
+    python = json.loads(found)
+    return EnvironmentMismatchError(
+        operation="run",
+        subject=f"Python {python['version']} ({python['python']}) of the executors on {python['host']}",
+        cause="; ".join(python["problems"]),
+        hint=_HINT,
+    )
 
 
 def count_cores(spark: SparkSession) -> int:
@@ -91,55 +91,49 @@ def count_cores(spark: SparkSession) -> int:
     return len({partition for (partition,) in rows})
 
 
-def probe_executors(spark: SparkSession, needs: Needs) -> None:
-    """Look for the reason why Spark didn't run a task to its end, by a job that only checks the executors' Pythons.
+def probe_executors(spark: SparkSession, needs: Needs) -> EnvironmentMismatchError | None:
+    """Look for the reason why Spark runs no task of units to its end, by a job that only checks the executors' Pythons.
 
-    :raises EnvironmentMismatchError: they lack something, or can't run that job either, though Spark runs one without Python.
+    :return: the error that names it: they lack something, or can't run that job either, though Spark runs one without Python.
     """
     try:
         spark.range(1).collect()
-        cores = count_cores(spark)
+        numbers = range(count_cores(spark))
     except Exception as error:  # it is Spark that is gone, and a retry may find it again
         log.warning("Spark runs no job: %s", cause_of(error))
-        return
+        return None
     try:
-        rows = _rows(spark, needs, range(cores))
+        return mismatch_in(_look(spark, needs, numbers))
     except Exception as error:  # Spark has many errors for a Python that doesn't start
-        raise EnvironmentMismatchError(
+        return EnvironmentMismatchError(
             operation="run", subject="Python on the executors", cause=cause_of(error), hint=_HINT
-        ) from error
-    check_found(rows)
+        )
 
 
-def _rows(spark: SparkSession, needs: Needs, numbers: range) -> list[TaskRow]:
-    """Return what each Spark task lacks.
+def _look(spark: SparkSession, needs: Needs, numbers: range) -> list[TaskRow]:
+    """Return what the Python of each Spark task lacks.
 
     Behind Spark Connect the tasks use Arrow, as the units do. If that fails, perhaps for lack of pyarrow, a plain Python function
     finds the reason.
     """
     from pyspark.sql import is_remote
 
-    def look(_: int) -> Iterator[TaskRow]:
-        return missing_parts(needs)
-
     try:
-        return collect(spark, look, numbers)
+        return collect(spark, lambda _: lacking(needs), numbers)
     except Exception as error:
         if not is_remote():
             raise
         log.warning("the probe by Arrow failed: %s", cause_of(error))
-        return _plainly(spark, needs, numbers)
+        return _look_plainly(spark, needs, numbers)
 
 
-def _plainly(spark: SparkSession, needs: Needs, numbers: range) -> list[TaskRow]:
-    """Return what each Spark task lacks, without pyarrow."""
+def _look_plainly(spark: SparkSession, needs: Needs, numbers: range) -> list[TaskRow]:
+    """Return what the Python of each Spark task lacks, without pyarrow."""
     from pyspark.sql.functions import udf
 
-    def look(_: int) -> list[str]:
-        return [record.decode() for _, record in missing_parts(needs)]
-
-    rows, plain = spark.range(0, len(numbers), 1, len(numbers)), udf(look, "array<string>", useArrow=False)
-    return [(LACKING, found.encode()) for (lacking,) in rows.select(plain("id")).collect() for found in lacking]
+    look = udf(lambda _: [record.decode() for _, record in lacking(needs)], "array<string>", useArrow=False)
+    rows = spark.range(0, len(numbers), 1, len(numbers)).select(look("id")).collect()
+    return [(_LACKING, record.encode()) for (found,) in rows for record in found]
 
 
 def _problems(needs: Needs) -> Iterator[str]:

@@ -20,7 +20,7 @@ from airflow_gobblin.model.work import UnitResult, WorkUnit
 from airflow_gobblin.redaction import redacted_output
 from airflow_gobblin.spark.connections import VARIABLE, SparkConnections
 from airflow_gobblin.spark.jobs import TaskRow
-from airflow_gobblin.spark.probe import Needs, missing_parts
+from airflow_gobblin.spark.probe import Needs, lacking
 from airflow_gobblin.spark.worker import freeze_heap_once, schedule_as_batch, use_small_pages
 from airflow_gobblin.storage.ahead import read_ahead
 from airflow_gobblin.storage.files import open_files
@@ -72,9 +72,9 @@ def run_task(spec: TaskSpec) -> Iterator[TaskRow]:
     os.environ.pop(VARIABLE, None)  # in local mode executors are started by the driver's process
     connections = spec.connections.guarded()
     with redacted_output(connections.redactor), connections.redactor.guarding("run", "a Spark task"):
-        lacking = [*missing_parts(spec.needs)]
+        found = lacking(spec.needs)
         freeze_heap_once()  # with all that units need in it
-        yield from lacking or _results(spec, connections)
+        yield from found or _results(spec, connections)
 
 
 def _results(spec: TaskSpec, connections: GuardedConnections) -> Iterator[TaskRow]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,9 +26,11 @@ from airflow_gobblin.run.execute import execute_commit_steps
 from airflow_gobblin.run.finish import finish
 from airflow_gobblin.run.reports import DatasetReport
 from airflow_gobblin.run.request import RunRequest
+from airflow_gobblin.spark import pack
 from airflow_gobblin.spark.connections import SparkConnections
+from airflow_gobblin.spark.jobs import TaskRow, collect
 from airflow_gobblin.spark.pack import GROUPS_PER_CORE, run_pack
-from airflow_gobblin.spark.probe import Needs, probe_executors
+from airflow_gobblin.spark.probe import Needs, lacking, probe_executors
 from airflow_gobblin.spark.report import PackReport
 from airflow_gobblin.workspace.staging import PlanResults
 from tests.spark.acme_rows import RowsSource
@@ -228,6 +231,26 @@ def test_what_executors_lack_is_named_before_anything_is_read(shipped_spark: Spa
     assert planned.failures == {}
 
 
+def test_an_executor_that_lacks_something_later_fails_its_own_units(
+    shipped_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, calls, real = planned_run(tmp_path, RowsSource(3)), count(), collect
+
+    def some_lack(*given: Any) -> list[TaskRow]:
+        if next(calls) == 0:
+            return real(*given)
+        while not planned.results:
+            time.sleep(0.01)
+        return lacking(Needs(("acme_driver_that_nobody_has",)))
+
+    monkeypatch.setattr(pack, "collect", some_lack)
+    report = run(shipped_spark, planned)
+    assert (len(planned.results), len(planned.failures)) == (1, 2)
+    for failure in report.failures:
+        assert "'acme_driver_that_nobody_has' can't be imported" in str(failure)
+        assert failure.retryable
+
+
 def test_a_pack_costs_no_job_but_those_of_its_units(shipped_spark: SparkSession, tmp_path: Path) -> None:
     tracker = shipped_spark.sparkContext.statusTracker()
     before = {*tracker.getJobIdsForGroup()}
@@ -240,7 +263,7 @@ def test_a_spark_that_is_gone_is_no_environment(caplog: pytest.LogCaptureFixture
         def range(self, *_: int) -> None:
             raise RuntimeError("Cannot call methods on a stopped SparkContext")
 
-    probe_executors(cast(Any, Gone()), Needs(("module_that_nobody_has",)))
+    assert probe_executors(cast(Any, Gone()), Needs(("module_that_nobody_has",))) is None
     assert "Spark runs no job: Cannot call methods" in caplog.text
 
 

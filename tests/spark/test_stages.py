@@ -261,10 +261,8 @@ def test_other_columns_are_refused_before_a_file_is_read(
 def test_what_executors_have_is_looked_at_only_if_a_version_fails(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lacking(*_: object) -> int:
-        raise EnvironmentMismatchError(operation="run", subject="Python", cause="no module 'acme'", hint="Install it.")
-
-    monkeypatch.setattr(pack, "probe_executors", lacking)
+    found = EnvironmentMismatchError(operation="run", subject="Python", cause="no module 'acme'", hint="Install it.")
+    monkeypatch.setattr(pack, "probe_executors", lambda *_: found)
     diamond = Diamond(spark, tmp_path)
     diamond.grow(4, 4)
     assert diamond.run("one").status == "committed"

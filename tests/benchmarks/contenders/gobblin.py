@@ -163,7 +163,7 @@ def _start_pythons(spark: Any, work: Work, connections: SparkConnections, late: 
     """Start the executors' Pythons, and have them load all that the units need, as the first task of each does."""
     from airflow_gobblin.model.registry import built_in_modules
     from airflow_gobblin.spark.jobs import collect
-    from airflow_gobblin.spark.probe import Needs, check_found, count_cores, missing_parts
+    from airflow_gobblin.spark.probe import Needs, count_cores, lacking, mismatch_in
 
     modules = (
         "pyarrow",
@@ -172,7 +172,8 @@ def _start_pythons(spark: Any, work: Work, connections: SparkConnections, late: 
         *work.modules(connections),
         *late,
     )
-    check_found(collect(spark, lambda _: missing_parts(Needs(modules)), range(count_cores(spark))))
+    rows = collect(spark, lambda _: lacking(Needs(modules)), range(count_cores(spark)))
+    assert mismatch_in(rows) is None, rows
 
 
 @dataclass(frozen=True)

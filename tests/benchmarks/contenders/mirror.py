@@ -1,8 +1,8 @@
 """A mirror, without Airflow around it: plan, run the pack on Spark, commit.
 
 Before the clock runs, Spark is started, and a mirror of a few files has run in the same session and between the same kinds of
-places, so that Spark, its executors' Pythons and their clients are as warm as a peer's program is when it has started. The time
-of the probe of the executors, which belongs to a driver's start, isn't counted either. The heap is frozen as in our tasks.
+places, so that Spark, its executors' Pythons and their clients are as warm as a peer's program is when it has started. The heap
+is frozen as in our tasks.
 """
 
 from __future__ import annotations

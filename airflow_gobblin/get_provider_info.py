@@ -1,4 +1,4 @@
-"""What Airflow learns of this distribution through the `apache_airflow_provider` entry point."""
+"""The metadata that Airflow learns of this distribution through the `apache_airflow_provider` entry point."""
 
 from __future__ import annotations
 

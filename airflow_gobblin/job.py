@@ -542,7 +542,7 @@ class RankedDataset(Protocol):
 
     @property
     def priority(self) -> int:
-        """Those with a higher one have room first."""
+        """Its priority: datasets with a higher one have room first."""
 
 
 @runtime_checkable

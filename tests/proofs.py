@@ -306,7 +306,7 @@ def _markdown(page: Page) -> str:
         (p.part, p.what, p.figures, p.seeds, f"{p.seconds:g}", p.date, p.commit, f"`{p.test}`") for p in page.proofs
     ]
     return (
-        "# Proofs\n\nWhat the proofs of exactly-once tried, and what became of it: written by `make proofs`. The promises\n"
+        "# Proofs\n\nCases that the proofs of exactly-once tried, and how they ended: written by `make proofs`. The promises\n"
         "that are checked after each case are in the README. A proof that broke has no line. To play one again:\n"
         "`.venv/bin/python -m pytest -m '' --timeout=0 TEST`.\n"
         f"{f'Parts that have not run: {missing}.{chr(10)}' if missing else ''}\n{lines(runs)}\n{lines(proofs)}"

@@ -53,6 +53,12 @@ INNER: Mapping[str, tuple[str, ...]] = {
     "tables/postgres": ("arrow",),
 }
 """The folders of a room, each with those beside it that it may import; all may import the room's own modules."""
+BY_NAME = {
+    "get_provider_info.py": {"hooks", "operators"},  # for Airflow, which imports them
+    "model/registry.py": {"steps", "tables", "rows", "copy", "stages"},  # the built-in kinds, wherever records are read
+    "spark/fork_server.py": {"stages"},  # loaded before a driver is forked, which may need them
+}
+"""The rooms that aren't lower, and that a module names by texts, to have them imported."""
 FLOOR = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
 AIRFLOW_SIDE = ("hooks", "events", "links", "cli", "plugins", "operators")
 _OF_RUNS = ("journal", "workspace", "commit", "run", "admin", "spark")
@@ -100,6 +106,13 @@ def imported(module: Path, *, late: bool, types: bool = False) -> Iterator[str]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
+def named(module: Path) -> Iterator[str]:
+    """The package's modules that the texts of a module name: they may be imported by that."""
+    texts = (node.value for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Constant))
+    names = (text for text in texts if isinstance(text, str) and is_below(text, PACKAGE.name) and text != PACKAGE.name)
+    yield from (name for name in names if any(ROOT.glob(f"{name.replace('.', '/')}*")))
+
+
 def is_below(name: str, prefix: str) -> bool:
     return f"{name}.".startswith(f"{prefix}.")
 
@@ -117,6 +130,16 @@ def test_a_room_imports_lower_ones_only(module: Path) -> None:
     above = len(ROOMS)  # where names of the public face come from
     wrong = {other for other in others - {room} if FLOOR.get(other, above) >= FLOOR[room] or other == "testing"}
     assert wrong == set(), "only tests import `testing`, which needs pytest"
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: str(module.relative_to(ROOT)))
+def test_a_room_names_lower_ones_only_too(module: Path) -> None:
+    room = room_of(module)
+    if room == "__init__":
+        return
+    others = {name.split(".")[1] for name in named(module)} - {room}
+    above = {other for other in others if FLOOR[other] >= FLOOR[room]}
+    assert above == BY_NAME.get(module.relative_to(PACKAGE).as_posix() if module.is_relative_to(PACKAGE) else "", set())
 
 
 def test_every_inner_folder_is_listed() -> None:

@@ -16,7 +16,7 @@ CODE = [
     for folder in ("airflow_gobblin", "dags", "spark_jobs", "tests")
     for file in sorted((ROOT / folder).rglob("*.py"))
 ]
-SUBJECT = re.compile(r"(?:^|[.;:] )(?:What|Who|Whoever) [a-z][^.?]*(?:\.|$)")
+SUBJECT = re.compile(r"(?:^|[.;:] )(?:What|Who|Whoever) [a-zA-Z`][^.?]*(?:\.|$)")
 """A sentence whose subject is a clause of that kind. A question ends otherwise."""
 FIELD = re.compile(r"\S +:(?:param|return|raises)\b[^:`]*:")
 """A field of a docstring that doesn't begin its line, where tools don't find it."""

@@ -402,7 +402,7 @@ class StepView:
 
     step: str
     name: str
-    status: str
+    status: StepStatus
     detail: str = ""
 
 
@@ -417,7 +417,7 @@ class PendingSteps:
 
     slot: int
     total: int
-    states: Mapping[str, int]
+    states: Mapping[StepStatus, int]
     steps: tuple[StepView, ...]
     error: str = ""
 
@@ -556,7 +556,7 @@ def _pending_steps(
     journal: Journal, context: StepContext, decision: Decision, shown: int, verified: int | None, tables: bool
 ) -> PendingSteps:
     files = context.files
-    states: Counter[str] = Counter()
+    states: Counter[StepStatus] = Counter()
     done: list[StepView] = []
     open_: list[StepView] = []
     error = ""
@@ -567,7 +567,7 @@ def _pending_steps(
         )
         for found in islice(chain(verified_steps, _last(decision)), verified):
             states[found.status] += 1
-            some = done if found.status == StepStatus.DONE else open_
+            some = done if found.status is StepStatus.DONE else open_
             if len(some) < shown:
                 some.append(found)
     except GobblinError as unreadable:
@@ -587,12 +587,12 @@ def _last(decision: Decision) -> Iterator[StepView]:
 def _step_view(step: CommitStep, context: StepContext, tables: bool) -> StepView:
     kind = wire.kind_of(step)
     if not tables and opens_table(step):
-        return StepView(kind, step.subject, "unknown", "`airflow gobblin show` looks at the table")
+        return StepView(kind, step.subject, StepStatus.UNKNOWN, "`airflow gobblin show` looks at the table")
     try:
         return StepView(kind, step.subject, step.verify(context))
     except Exception as error:  # an author's step may raise anything, and so may a disk
         text = context.connections.redactor.brief(f"{type(error).__name__}: {error}")
-        return StepView(kind, step.subject, "unknown", text)
+        return StepView(kind, step.subject, StepStatus.UNKNOWN, text)
 
 
 # Work under way

@@ -141,7 +141,7 @@ def _check_row(job: Job, one: Check) -> dict[str, Any]:
         "ingestion": job.name,
         "check": one.what,
         "of": one.subject,
-        "state": "ok" if error is None else "failed",
+        "state": (Status.OK if error is None else Status.FAILED).value,
         "operation": "" if error is None else error.operation,
         "subject": "" if error is None else error.subject,
         "cause": one.detail if error is None else why(error),

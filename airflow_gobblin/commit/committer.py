@@ -116,12 +116,12 @@ class Proposal:
 Published = Iterator[tuple[WorkUnit, UnitResult]]
 """The units to publish, each with its result, in the order of the plan."""
 Results = Callable[[], Published]
-"""Reads them, on demand, since there may be too many to keep."""
+"""The function that reads them, each with its result, on demand, since there may be too many to keep."""
 Publish = Callable[[Published], Iterable[CommitStep]]
 """The steps that publish them."""
 
 AfterStep = Callable[[Decision, int, int], None]
-"""Called with a decision, k and n, once k of its n steps are done."""
+"""The function to call with a decision, k and n, once k of its n steps are done."""
 
 
 class Committer:
@@ -154,7 +154,7 @@ class Committer:
         self.runner: StepRunner | None = None
         """If set, writes and carries out long sequences elsewhere, and steps that need Spark's driver."""
         self.after_step: AfterStep | None = None
-        """Called after each step that was done here, whichever run decided it."""
+        """The function to call after each step that was done here, whichever run decided it."""
 
     # Deciding
 

@@ -1,4 +1,4 @@
-"""Registrations make a published file set known elsewhere, such as to a catalog of tables, once its files are placed."""
+"""Registrations, which make a published file set known elsewhere, such as to a catalog of tables, once its files are placed."""
 
 from __future__ import annotations
 

@@ -745,7 +745,7 @@ class Journal:
             )
             for number, found in keys.notes.items()
         }
-        # What people did before the first slot is shown, and kept, with that slot.
+        # Acts of people before the first slot are shown, and kept, with that slot.
         early = (note for note in notes.get(0, ()) if note.event is NoteKind.CLAIM_RELEASED)
         notes[1] = (*early, *notes.get(1, ()))
         slots: list[Slot] = []

@@ -286,7 +286,7 @@ def _without_left_out(
 
 
 ReportAct = Callable[[str, PlannedAct], None]
-"""Takes the URN of a dataset, and an act that a unit of it would do."""
+"""A function that takes the URN of a dataset, and an act that a unit of it would do."""
 
 
 def would_plan(opened: OpenJob, request: RunRequest, report: ReportAct | None = None) -> Prospect:

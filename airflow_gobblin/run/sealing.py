@@ -24,7 +24,7 @@ _IN = frozenset({Status.COMMITTED, Status.COVERED, Status.IDLE})
 """Everything that the source had for the run is published."""
 _NAMED = 5
 _WAITS = frozenset({Status.HELD, Status.PAUSED})
-"""The rest belongs to the version that publishes it."""
+"""Statuses of datasets that wait: the rest of such a dataset belongs to the version that publishes it."""
 
 
 def seal(opened: OpenJob, run: RunPlan, sealing: Sealing, reports: Iterable[DatasetReport]) -> Seal | None:

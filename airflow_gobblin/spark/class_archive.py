@@ -29,7 +29,7 @@ __all__ = ["ClassArchive", "class_archive"]
 log = logging.getLogger(__name__)
 
 _QUIET = "-Xlog:cds*=off"
-"""Silences Java's warning on standard output about an archive that doesn't fit."""
+"""The option that silences Java's warning on standard output about an archive that doesn't fit."""
 _OF_OTHERS = (
     *("-Xshare", "SharedArchive", "SharedClassListFile", "ArchiveClassesAtExit", "-XX:Flags", "-XX:VMOptionsFile"),
     *("-javaagent", "-agent", "-Xbootclasspath", "--patch-module", "--upgrade-module-path", "--limit-modules"),

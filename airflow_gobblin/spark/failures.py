@@ -7,7 +7,7 @@ import re
 __all__ = ["cause_of"]
 
 _CALL = re.compile(r"\AAn error occurred while calling .*\n: (?:[\w.$]+: )?")
-"""What Py4J puts before a Java error's own message."""
+"""The text that Py4J puts before a Java error's own message."""
 _TRACEBACK = re.compile(r" *(?:[\w.$]+: )?Traceback \(most recent call last\):$")
 
 

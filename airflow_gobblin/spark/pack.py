@@ -124,7 +124,7 @@ class _Split:
 
 _Group = tuple[_MissingUnit, ...]
 _SparkTask = Callable[[float], GroupReport]
-"""What runs a Spark task and keeps its results, called with the task's share of the run."""
+"""The function that runs a Spark task and keeps its results, called with the task's share of the run."""
 
 
 def run_pack(
@@ -194,7 +194,7 @@ class _PackRun:
             started=started,
             seconds=time.monotonic() - clock,
             cores=cores,
-            standing=self._finished,
+            finished=self._finished,
             empty=self._empty,
             groups=tuple(groups),
             failures=tuple(self._failures),

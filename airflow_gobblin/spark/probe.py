@@ -1,4 +1,4 @@
-"""What units need of an executor's Python, and why executors can't run any.
+"""The needs of units in an executor's Python, and the reasons why executors can't run any.
 
 Each Spark task checks its own Python before it runs a unit, so that no pack waits for a job that only checks. Where Spark can't
 even begin a task, such a job looks for the reason.
@@ -41,7 +41,7 @@ _HINT = (
 
 @dataclass(frozen=True)
 class Needs:
-    """What units need of a Python that runs them.
+    """The needs of units in a Python that runs them.
 
     :param modules: what it can import.
     :param folder: the folder that it sees and may write to; `None` if the target is in an object store.

@@ -41,7 +41,7 @@ class PackReport:
     """A pack's extract, as its driver saw it.
 
     :param cores: the number of Spark tasks that the cluster runs at once; 0: nothing depended on it.
-    :param standing: units that had a result already.
+    :param finished: units that had a result already.
     :param empty: units with nothing to read, which cost no Spark task.
     :param failures: in order of occurrence.
     :param application: Spark's name of the application; empty if there was none.
@@ -54,7 +54,7 @@ class PackReport:
     started: datetime
     seconds: float
     cores: int
-    standing: int
+    finished: int
     empty: int
     groups: tuple[GroupReport, ...]
     failures: tuple[Failure, ...]
@@ -75,7 +75,7 @@ class PackReport:
         on = f" on {many(self.cores, 'core')}" if self.cores else ""
         return (
             f"{self.label}: {many(sum(g.units for g in self.groups), 'unit')} in {many(len(self.groups), 'Spark task')}"
-            f"{on}, {self.standing:,} with a result already, {self.empty:,} empty, "
+            f"{on}, {self.finished:,} with a result already, {self.empty:,} empty, "
             f"{many(len(self.failures), 'error')}; "
             f"weight predicted {weight}, at most {heaviest} a task; actual {written} bytes, {slowest:.1f} s at most a task "
             f"and {mean:.1f} s in the mean; {self.seconds:.1f} s in all"

@@ -47,6 +47,8 @@ class StepStatus(StrEnum):
     """Neither source nor result exists."""
     FENCED = "fenced"
     """It was not done and no longer can be: somebody is abandoning its slot."""
+    UNKNOWN = "unknown"
+    """Nobody looked at it, or it can't be looked at: of a view only, `verify` raises an error."""
 
 
 class FenceResult(StrEnum):

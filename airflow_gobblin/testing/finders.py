@@ -68,7 +68,7 @@ class FinderContract:
     def test_a_tree_that_is_not_there_is_an_error_and_not_an_empty_one(
         self, finder: DatasetFinder, tree: Tree, tmp_path: Path
     ) -> None:
-        """Unless the finder needs no look at it: then listing the file sets shows it."""
+        """Allow for a finder that needs no look at it: then listing the file sets shows it."""
         expected = [one.urn for one in found_by(finder, tree)]
         missing = LocalTree(tmp_path / "not there")
         with suppress(SourceError):

@@ -30,7 +30,7 @@ class MemoryFiles:
     def __init__(self, root: str = "memory://target") -> None:
         self._root = root
         self.synced: Callable[[str], None] = lambda path: None
-        """Called with the absolute path of each file and each folder that is synced."""
+        """The function to call with the absolute path of each file and each folder that is synced."""
         self._files: dict[str, _File] = {}
         self._folders: set[str] = {"."}
         self._attributes: dict[str, Attributes] = {}

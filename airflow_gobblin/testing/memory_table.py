@@ -111,7 +111,7 @@ class MemoryTable:
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """None."""
+        """The connections needed to open it: there are none."""
         return ()
 
     def open(self, connections: Connections, files: Files) -> _OpenMemoryTable:
@@ -358,7 +358,7 @@ class MemoryTableSink(SinkOfTables):
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """None."""
+        """The connections needed to open its tables: there are none."""
         return ()
 
     def schema(self, planned: pa.Schema, published: pa.Schema | None, urn: str) -> pa.Schema:

@@ -167,7 +167,7 @@ class SinkContract:
     def test_every_error_passes_and_leaves_nothing(
         self, sink: Sink, tmp_path: Path, batches: Sequence[pa.RecordBatch]
     ) -> None:
-        """Each call of the file system fails in turn: the writer raises that error, and `abort` leaves no file."""
+        """Let each call of the file system fail in turn: the writer raises that error, and `abort` leaves no file."""
         healthy = FailingFiles(tmp_path / "healthy", at=-1)
         written(sink, healthy, batches)
         assert healthy.calls, "it should stage its files by `files.stage`, on the files that `open` gets"
@@ -229,7 +229,7 @@ class SinkContract:
     def test_every_accepted_file_is_published_and_no_other(
         self, sink: Sink, files: Files, batches: Sequence[pa.RecordBatch]
     ) -> None:
-        """A late attempt has staged the same unit, and is not accepted."""
+        """Let a late attempt stage the same unit, and not be accepted."""
         accepted = written(sink, files, batches, attempt="a0")
         other = written(sink, files, [*batches, *batches], attempt="a1")
         steps = publish(sink, files, accepted)

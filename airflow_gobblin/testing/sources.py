@@ -256,7 +256,7 @@ class PositionedSourceContract(SourceContract):
             assert new + rows == reading.fresh().rows()
 
     def test_a_plan_ends_with_the_data_interval(self, positioned: list[Reading]) -> None:
-        """Where positions are times, a run plans up to the end of its data interval."""
+        """See that a run plans up to the end of its data interval, where positions are times."""
         for reading in positioned:
             highs = [unit.expected_high for unit in reading.plan().units]
             first, last = reading.first(), max((high for high in highs if high is not None), key=split, default=None)

@@ -151,7 +151,7 @@ class StepContract(_Prepared):
     def test_another_file_where_it_publishes_is_a_conflict_and_stays(
         self, new_bench: Callable[[], Bench], results: dict[str, bytes]
     ) -> None:
-        """Even a part of the right content, as a copy that was cut off leaves it: a file's existence proves nothing."""
+        """Try even a part of the right content, as a copy that was cut off leaves it: a file's existence proves nothing."""
         for path, content in results.items():
             for other in {b"", content[: len(content) // 2], content[:-1] + b"\0", b"somebody else's"} - {content}:
                 step, files = new_bench()
@@ -187,7 +187,7 @@ class StepContract(_Prepared):
         assert files.read("theirs") == b"data"
 
     def test_what_another_slots_step_did_does_not_make_it_done(self, new_slots: Callable[[], Slots]) -> None:
-        """Two slots of a dataset share no name: whichever came second would be in conflict, or be done without having run."""
+        """See that two slots of a dataset share no name: else the second would be in conflict, or be done without having run."""
         (one, other), files = new_slots()
         context = StepContext(files)
         one.execute(context)
@@ -215,7 +215,7 @@ class StepContract(_Prepared):
     def test_after_an_error_at_any_call_it_is_carried_out_again(
         self, new_bench: Callable[[], Bench], results: dict[str, bytes], answer_lost: bool
     ) -> None:
-        """Even if the call took effect and its answer was lost, or the process died in the middle of a write."""
+        """Include calls that took effect though their answers were lost, and a process that died in the middle of a write."""
         for step, files, interrupted in interruptions(new_bench, lambda step: step.execute, answer_lost):
             with suppress(OSError):
                 step.execute(StepContext(interrupted))
@@ -256,7 +256,7 @@ class StepContract(_Prepared):
         assert contents(files) == {}, "nothing is published in its place"
 
     def test_it_names_the_folders_in_which_it_makes_names(self, bench: Bench, results: dict[str, bytes]) -> None:
-        """Their names are synced before the outcome is written; an object is durable when it exists."""
+        """See that these have all names to sync before the outcome is written; an object is durable when it exists."""
         step, files = bench
         seen = InterruptedFiles(files)
         step.execute(StepContext(seen))
@@ -391,7 +391,7 @@ class FencedStepContract(_Prepared):
     def test_after_an_error_at_any_call_it_is_carried_out_again(
         self, new_bench: Callable[[], Bench], after: dict[str, bytes], answer_lost: bool
     ) -> None:
-        """Even if the call took effect and its answer was lost, or the process died in the middle of a write."""
+        """Include calls that took effect though their answers were lost, and a process that died in the middle of a write."""
         for step, files, interrupted in interruptions(new_bench, lambda step: step.execute, answer_lost):
             with suppress(OSError):
                 step.execute(StepContext(interrupted))
@@ -436,7 +436,7 @@ class FencedStepContract(_Prepared):
     def test_another_file_in_its_place_stays(
         self, new_bench: Callable[[], Bench], before: dict[str, bytes], after: dict[str, bytes]
     ) -> None:
-        """It is a conflict; or the file to be taken away isn't there, so that it is done."""
+        """Find a conflict; or find it done, if the file to be taken away isn't there."""
         for path in {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}:
             for acts in ((late, shut_out, undo), (shut_out, late, undo)):
                 step, files = new_bench()

@@ -432,7 +432,7 @@ class TableContract:
     # Late ones, and many
 
     def test_a_late_executor_changes_nothing(self, chain: _Chain) -> None:
-        """After DONE, after ABANDONED, and after later slots."""
+        """Try it after DONE, after ABANDONED, and after later slots."""
         done = chain.publish(row(1), row(2))
         assert not done.carry_out()
         given_up = chain.decide(row(3))
@@ -522,7 +522,7 @@ class TableContract:
 
     @pytest.mark.parametrize("answer_lost", [False, True], ids=["error", "lost answer"])
     def test_after_an_error_at_any_call_it_is_abandoned(self, chain: _Chain, answer_lost: bool) -> None:
-        """Whatever the call did, the fence finds it done, or nothing ever comes."""
+        """See that the fence finds it done, or that nothing ever comes, whatever the call did."""
         expected = []
         for number, decided, interrupted in interruptions(chain, answer_lost):
             tried(decided.through(interrupted).carry_out)
@@ -677,7 +677,7 @@ class TableContract:
     # Other journals, and copies of this one
 
     def test_an_old_copy_of_the_journal_stops_by_name(self, chain: _Chain) -> None:
-        """It has forgotten the newest slots, and decides them anew."""
+        """Let a copy that has forgotten the newest slots decide them anew."""
         copy = replace(chain)
         first = chain.publish(row(1))
         again = copy.decide(row(2))

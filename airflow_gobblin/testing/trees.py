@@ -13,7 +13,7 @@ from airflow_gobblin.errors import ConfigurationError
 __all__ = ["TreeContract"]
 
 Write = Callable[[str, bytes], object]
-"""Writes a file below the tree's root, with the folders that it is in; it may replace another one."""
+"""A function that writes a file below the tree's root, with the folders that it is in; it may replace another one."""
 
 NAMES = [
     "a!",

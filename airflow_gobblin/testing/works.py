@@ -105,7 +105,7 @@ class WorkContract:
         assert all(trial.opened.staging.intact(result) for _, result in first + second), "neither wrote over the other"
 
     def test_a_unit_that_fails_has_a_result_and_leaves_nothing(self, trial: Trial, tmp_path: Path) -> None:
-        """The disk is full at each of the calls that it makes."""
+        """Let the disk be full at each of the calls that it makes, in turn."""
         for plan, units in trial.units(trial.plan()):
             for unit in units[:1]:
                 healthy = FailingFiles(tmp_path / "healthy", at=-1)
@@ -153,14 +153,14 @@ class WorkContract:
 
 
 def killed(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
-    """An attempt dies after its first unit, whose result nobody accepts; the next one runs all units."""
+    """Let an attempt die after its first unit, whose result nobody accepts, and the next one run all units."""
     for _ in inprocess.run_units(opened, plan, connections):
         break
     inprocess.publish(opened, plan, connections)
 
 
 def two_attempts(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
-    """Two attempts run all units; they take turns at being first."""
+    """Let two attempts run all units, and take turns at being first."""
     attempts = [[*inprocess.run_units(opened, plan, connections)] for _ in range(2)]
     for number, results in enumerate(zip(*attempts, strict=True)):
         for token, result in results if number % 2 else reversed(results):
@@ -169,14 +169,14 @@ def two_attempts(opened: OpenJob, plan: RunPlan, connections: Connections) -> No
 
 
 def doubled(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
-    """Each result comes twice."""
+    """Let each result come twice."""
     for token, result in inprocess.run_units(opened, plan, connections):
         assert opened.staging.put_result(token, result) == opened.staging.put_result(token, result)
     _decide_and_execute(opened, plan)
 
 
 def cleared(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
-    """Each task is carried out twice."""
+    """Carry out each task twice."""
     for _ in range(2):
         inprocess.extract(opened, plan, connections)
     for pack in plan.packs:
@@ -185,7 +185,7 @@ def cleared(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
 
 
 def recovered(opened: OpenJob, plan: RunPlan, connections: Connections) -> None:
-    """The run dies once it has decided; a later one finishes it."""
+    """Let the run die once it has decided, and a later one finish it."""
     inprocess.extract(opened, plan, connections)
     for pack in plan.packs:
         write_commit_steps(opened, plan, pack)

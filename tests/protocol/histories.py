@@ -499,7 +499,7 @@ class History:
                 disk.forget()
             else:
                 disk.lose_power(None if how == "all is lost" else random.Random(self.chance.random()))
-        # What an onlooker saw needn't be durable, and a journal expects that it still exists: no process outlives this.
+        # Records that an onlooker saw needn't be durable, and a journal expects that they still exist: no process outlives this.
         self.look = Look(Journal(self.store, NAME, self.look.journal.id), self.files)
         self.strange = {path for path in self.strange if self.files.identity(path) is not None}
         records = self.look.records()

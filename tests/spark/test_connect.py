@@ -166,7 +166,7 @@ def test_a_unit_that_fails_is_reported_and_a_retry_runs_only_it(tmp_path: Path) 
     operator(planned).execute({})
     after = planned.results
     assert {unit: after[unit] for unit in before} == before
-    assert [(r.standing, len(r.failures)) for r in planned.reports] == [(0, 1), (2, 0)]
+    assert [(r.finished, len(r.failures)) for r in planned.reports] == [(0, 1), (2, 0)]
 
 
 def test_a_process_that_ends_fails_its_own_units(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_second_try_finds_the_driver_again_and_a_third_sees_that_units_are_mis
     assert third.failure is None
     assert set(planned.results) == {"u0", "u1"}
     assert len(set(cluster.drivers) - before) == 2
-    assert [(report.standing, len(report.groups)) for report in planned.reports] == [(0, 2), (1, 1)]
+    assert [(report.finished, len(report.groups)) for report in planned.reports] == [(0, 2), (1, 1)]
 
 
 def test_a_driver_that_comes_to_nothing_reports_why_and_the_next_try_submits_anew(

@@ -1,4 +1,4 @@
-"""The one line that is left of what Spark says of a failure."""
+"""Texts of Spark's failures, each cut down to one line."""
 
 from __future__ import annotations
 

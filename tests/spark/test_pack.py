@@ -77,7 +77,7 @@ def test_a_unit_that_fails_is_a_result_and_a_retry_runs_only_it(shipped_spark: S
     assert "it is made to fail" in error
     failing.write_text("")
     second = run(shipped_spark, planned)
-    assert (second.standing, sum(group.units for group in second.groups), second.failures) == (2, 1, ())
+    assert (second.finished, sum(group.units for group in second.groups), second.failures) == (2, 1, ())
     assert ": 1 unit in 1 Spark task, 2 with a result" in str(second)
     assert planned.results["u1"].attempt == second.attempt
     assert planned.results["u0"].attempt == first.attempt
@@ -103,7 +103,7 @@ def test_empty_units_cost_no_spark_task(tmp_path: Path) -> None:
     assert [(r.state, r.actual_high) for r in results] == [
         (UnitState.SUCCESSFUL, u.expected_high) for u in planned.plan.units
     ]
-    assert run(None, planned).standing == 3  # type: ignore[arg-type]
+    assert run(None, planned).finished == 3  # type: ignore[arg-type]
 
 
 def test_a_dataset_whose_plan_is_torn_leaves_the_others_alone(shipped_spark: SparkSession, tmp_path: Path) -> None:

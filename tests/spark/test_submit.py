@@ -27,7 +27,7 @@ def test_a_driver_killed_at_5_of_8_leaves_5_and_the_retry_runs_exactly_the_missi
     done = submit.run(planned)
     assert done.returncode == 0, done.stdout + done.stderr
     (report,) = planned.reports
-    assert (report.standing, sum(group.units for group in report.groups)) == (5, 3)
+    assert (report.finished, sum(group.units for group in report.groups)) == (5, 3)
     after = planned.results
     assert {unit: after[unit] for unit in before} == before
     assert {after[unit].attempt for unit in late} == {report.attempt}

@@ -52,11 +52,11 @@ class ConnectedConverter(Protocol):
 
     @property
     def takes(self) -> str:
-        """As in `FileConverter`."""
+        """The extension of the files that it converts, as in `FileConverter`."""
 
     @property
     def gives(self) -> str:
-        """As in `FileConverter`."""
+        """The extension that they have afterwards, as in `FileConverter`."""
 
     @property
     def connection_ids(self) -> tuple[str, ...]:

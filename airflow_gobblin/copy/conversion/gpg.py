@@ -28,8 +28,8 @@ _BLOCK = 1 << 20
 _MEMORY = "/dev/shm"
 """Where homes are, if it exists: private keys touch no disk, and the names of sockets are short enough."""
 _AGENT = "s2k-count 65536\n"
-"""Lets a home in memory protect its keys by a short derivation from the passphrase. The usual one is long by design, for keys at
-rest: it takes seconds for a home, and tenths of a second for a file."""
+"""The agent's option that lets a home in memory protect its keys by a short derivation from the passphrase. The usual one is long
+by design, for keys at rest: it takes seconds for a home, and tenths of a second for a file."""
 _OPTIONS = (
     "--no-options",
     "--batch",

@@ -12,7 +12,7 @@ MOST_BYTES = 100 << 30
 MOST_RATIO = 200
 """How many times the size of a file its content may have, unless another number is given."""
 _SMALL = 10 << 20
-"""Up to this size, in bytes, content is no bomb, however small its file is."""
+"""The size, in bytes, up to which content is no bomb, however small its file is."""
 
 
 @runtime_checkable

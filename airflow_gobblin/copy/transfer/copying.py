@@ -197,7 +197,7 @@ def _copied(
 
 @dataclass
 class _Copier:
-    """Stages files, each by taking a finished one if there is one. Goes on after errors of some files of the source.
+    """The staging of files, each by taking a finished one if there is one. It goes on after errors of some files of the source.
 
     :param finished: by their paths in the file set.
     """

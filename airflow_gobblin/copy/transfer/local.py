@@ -35,7 +35,7 @@ _AT_ONCE = 32 << 20
 """The bytes that the kernel copies before the disk begins to write them, so that the disk is as busy as the copying."""
 NOT_BY_KERNEL = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF)
 _FEW = 2
-"""Up to this many files are synced one by one, without waiting for all else that is being written to the same disk."""
+"""The most files that are synced one by one, without waiting for all else that is being written to the same disk."""
 _SECTOR = 512
 _LONGEST_PATH = 4096
 """Linux's `PATH_MAX`, with the byte that ends a path."""

@@ -14,7 +14,7 @@ _AHEAD = 8
 """The number of folders in a folder that are listed ahead."""
 
 Listing = Callable[[str], Sequence[Entry]]
-"""Returns what is in a folder, in any order.
+"""A function that returns what is in a folder, in any order.
 
 :raises FileNotFoundError: there is no such folder.
 """

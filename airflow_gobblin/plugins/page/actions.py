@@ -22,6 +22,7 @@ from airflow_gobblin.admin.views import FileCheck, FileState, known_history, ver
 from airflow_gobblin.errors import ConfigurationError, LostRaceError
 from airflow_gobblin.hooks.registry import Registered, open_administration
 from airflow_gobblin.journal.history import History, Slot
+from airflow_gobblin.model.status import SlotState
 from airflow_gobblin.plugins.page.access import Ticket
 from airflow_gobblin.plugins.page.lookup import opened, target
 from airflow_gobblin.storage.files import Files
@@ -79,7 +80,8 @@ def fingerprint(history: History) -> str:
     """Return a text that stays the same while a dataset is as it was when an action was shown; a person's release changes it."""
     newest = history.slots[-1:] if history.pending is None else (history.pending,)
     notes = sum(len(slot.notes) for slot in newest)
-    state = "quarantined" if history.state.quarantined else "free" if history.pending is None else "pending"
+    pending = SlotState.QUARANTINED if history.state.quarantined else SlotState.PENDING
+    state = pending.value if history.pending is not None else ""
     return f"{history.state.head} {history.last_digest} {state} {notes}"
 
 

@@ -35,7 +35,7 @@ class JobView:
 
     @property
     def stage(self) -> StageView | None:
-        """It, if it is a stage."""
+        """The view, if it is that of a stage."""
         return self.view if isinstance(self.view, StageView) else None
 
 

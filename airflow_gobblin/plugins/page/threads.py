@@ -24,7 +24,7 @@ __all__ = ["Late", "Threads"]
 
 T = TypeVar("T")
 Late = Callable[[str, float], GobblinError]
-"""Makes the error for an answer that is late, from the subject and the seconds that passed."""
+"""A function that makes the error for an answer that is late, from the subject and the seconds that passed."""
 
 
 def no_answer(subject: str, seconds: float) -> StoreError:

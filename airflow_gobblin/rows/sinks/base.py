@@ -156,7 +156,7 @@ class SizedSink(Protocol):
 
     @property
     def file_bytes(self) -> int:
-        """That size."""
+        """The file size that it aims at, in bytes."""
 
 
 def publish_units(
@@ -212,7 +212,8 @@ def checked_steps(sink: Sink, plan: Plan, results: Iterator[UnitResult], files: 
             if not left[content]:
                 del left[content]
         yield step
-    # What it didn't ask for is left out, too; so is what it never saw, since it closed the iterator that it was given.
+    # Results that it didn't ask for are left out, too; so are those that it never saw, since it closed the iterator that it was
+    # given.
     deque(counted(), maxlen=0)
     if left:
         unit, _ = next(iter(left))

@@ -57,7 +57,7 @@ class PostgresSink(SinkOfTables):
 
     @property
     def merged_bytes(self) -> None:
-        """No bound: the server merges."""
+        """The most bytes that one slot merges, which is always `None`: there is no bound, since the server merges."""
 
     def table_of(self, dataset: Dataset) -> PostgresTable:
         """Return a dataset's table."""

@@ -424,7 +424,7 @@ _AT_A_TIME = 1024
 _SECONDS_OF_A_CALL = 1e-4
 """A shorter call isn't worth a thread: a link on a local disk takes a tenth of it, and one on a mounted disk several times it."""
 CALLS_TO_JUDGE = 16
-"""So many calls together show how long one takes."""
+"""The number of calls that together show how long one takes."""
 
 
 def _one(item: object) -> int:

@@ -14,7 +14,7 @@ from airflow_gobblin.errors import SchemaConflictError, TableError
 __all__ = ["check_added", "check_partitions", "delta_schema", "empty_partition", "has_plain_timestamps"]
 
 _NAMES_CANT_HAVE = frozenset(" ,;{}()\n\t=")
-"""Spark refuses these in column names unless a table maps its columns, which deltalake doesn't."""
+"""Characters that Spark refuses in column names unless a table maps its columns, which deltalake doesn't."""
 _SAME = (
     *(
         types.is_boolean,

@@ -91,7 +91,7 @@ class KafkaReader:
 
     @property
     def expected_rows(self) -> int | None:
-        """Always `None`: offsets don't count records."""
+        """The number of rows to expect, which is always `None`: offsets don't count records."""
         return None
 
     @property

@@ -73,7 +73,8 @@ _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _SETTINGS = {"DateStyle": "ISO", "IntervalStyle": "iso_8601", "client_encoding": "UTF8", "extra_float_digits": "1"}
 """Formats of texts: floating point numbers with all digits."""
 _JIT = "off"
-"""The server would compile the query of a sample, which takes longer than to run it: it expects many rows of each page."""
+"""The setting that keeps the server from compiling the query of a sample, which would take longer than to run it: the server
+expects many rows of each page."""
 _SNAPSHOT = re.compile(r"[0-9A-F-]+")
 _SEEN = "txid_current_snapshot()::text"
 """The transactions that a snapshot sees: snapshots that see the same ones show the same state."""

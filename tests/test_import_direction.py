@@ -39,7 +39,7 @@ ROOMS = (
 """The rooms of the package, from low to high: a room imports lower ones only, now, late, or for types. Those of one line don't
 import each other."""
 INNER: Mapping[str, tuple[str, ...]] = {
-    "copy/conversion": ("transfer", "trees"),
+    "copy/conversion": ("trees",),
     "copy/transfer": ("conversion", "trees"),
     "copy/trees": (),
     "plugins/page": (),
@@ -52,7 +52,8 @@ INNER: Mapping[str, tuple[str, ...]] = {
     "tables/delta": ("arrow",),
     "tables/postgres": ("arrow",),
 }
-"""The folders of a room, each with those beside it that it may import; all may import the room's own modules."""
+"""The folders of a room, each with those beside it that it may import; all may import the room's own modules. Only files and
+stores import each other: storage offers both, and a store on a disk or in HDFS is made of files."""
 BY_NAME = {
     "get_provider_info.py": {"hooks", "operators"},  # for Airflow, which imports them
     "model/registry.py": {"steps", "tables", "rows", "copy", "stages"},  # the built-in kinds, wherever records are read

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from airflow_gobblin.copy.blocks import Block
 from airflow_gobblin.copy.entries import Entry, EntryKind, shown
 from airflow_gobblin.copy.options import Compare
 from airflow_gobblin.copy.transfer.bandwidth import Pace
-from airflow_gobblin.copy.transfer.streams import Block
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import SourceError, TargetError
 

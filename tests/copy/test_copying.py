@@ -19,13 +19,15 @@ from typing import Any, BinaryIO, cast
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from airflow_gobblin.copy import blocks
 from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.blocks import BLOCK
 from airflow_gobblin.copy.bundles import Bundle, BundleKind, CopyFile, Doomed
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.options import Keep, Links
-from airflow_gobblin.copy.transfer import durability, local, streams
+from airflow_gobblin.copy.transfer import durability, local
 from airflow_gobblin.copy.transfer.local import DiskDestination
-from airflow_gobblin.copy.transfer.streams import BLOCK, SMALL, TreeOrigin
+from airflow_gobblin.copy.transfer.streams import SMALL, TreeOrigin
 from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.errors import ConfigurationError, GobblinError
 from airflow_gobblin.model.failure import ErrorKind
@@ -448,7 +450,7 @@ def test_the_disk_begins_to_write_a_large_file_while_it_is_copied(
         real(file, at, length)
         begun.append(length)
 
-    for module in (local, streams):
+    for module in (local, blocks):
         monkeypatch.setattr(module, "begin_to_write", begin)
     copying = pair(tmp_path, {b"a": Made(b"x" * (65 << 20)), b"b": Made(b"x" * 1000)})
     copying.checksums = checksums

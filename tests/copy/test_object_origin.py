@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from airflow_gobblin.copy.blocks import Checksum
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.transfer import objects
 from airflow_gobblin.copy.transfer.objects import PART, ObjectOrigin
-from airflow_gobblin.copy.transfer.streams import Checksum
 from airflow_gobblin.copy.trees import open_tree
 from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.errors import SourceChangedError, SourceError

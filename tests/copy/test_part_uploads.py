@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from airflow_gobblin.copy.blocks import Block
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.transfer.local import DiskOrigin
-from airflow_gobblin.copy.transfer.streams import SMALL, Block
+from airflow_gobblin.copy.transfer.streams import SMALL
 from airflow_gobblin.mirror import Mirror
 from airflow_gobblin.run.open_job import OpenJob
 from airflow_gobblin.run.plan import create_work_units

@@ -7,10 +7,10 @@ from threading import Event, Lock
 
 import pytest
 
+from airflow_gobblin.copy.blocks import Checksum
 from airflow_gobblin.copy.conversion.converting import ConvertingOrigin
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.transfer.local import DiskDestination
-from airflow_gobblin.copy.transfer.streams import Checksum
 from airflow_gobblin.model import wire
 from airflow_gobblin.model.work import UnitResult, UnitState
 from airflow_gobblin.run.plan import create_work_units

@@ -25,13 +25,13 @@ from typing import Any, cast
 
 from airflow_gobblin.admin.actions import Administration
 from airflow_gobblin.connections import NoConnections
+from airflow_gobblin.copy.blocks import Origin
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.finders import EachFolder
 from airflow_gobblin.copy.options import Delete, Existing, Keep
 from airflow_gobblin.copy.transfer import copying
 from airflow_gobblin.copy.transfer.durability import FolderSync
 from airflow_gobblin.copy.transfer.local import DiskDestination
-from airflow_gobblin.copy.transfer.streams import Origin
 from airflow_gobblin.errors import GobblinError
 from airflow_gobblin.job import Attempt
 from airflow_gobblin.journal.journal import Journal

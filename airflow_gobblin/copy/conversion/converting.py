@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Protocol, cast, runtime_checkable
 
+from airflow_gobblin.copy.blocks import Block, Checksum, Destination, Origin, write_blocks
 from airflow_gobblin.copy.bundles import CopyFile
 from airflow_gobblin.copy.conversion.archives import (
     EXTENSIONS,
@@ -35,7 +36,6 @@ from airflow_gobblin.copy.conversion.converters import (
 from airflow_gobblin.copy.conversion.limits import Bounded, within
 from airflow_gobblin.copy.entries import Entry, EntryKind, SourceFile, key_of, shown
 from airflow_gobblin.copy.failures import changed, described, reading, unconvertible
-from airflow_gobblin.copy.transfer.streams import Block, Checksum, Destination, Origin, write_blocks
 from airflow_gobblin.copy.trees import Tree, joined
 from airflow_gobblin.errors import DifferenceError, GobblinError
 from airflow_gobblin.model import wire

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from threading import Lock
 
+from airflow_gobblin.copy.blocks import Block, Checksum, Origin, write_blocks
 from airflow_gobblin.copy.entries import Entry
-from airflow_gobblin.copy.transfer.streams import Block, Checksum, Origin, write_blocks
 
 
 class Pace:

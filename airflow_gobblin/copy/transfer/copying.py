@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.blocks import Destination, Origin
 from airflow_gobblin.copy.bundles import Bundle
 from airflow_gobblin.copy.conversion.converters import Chain
 from airflow_gobblin.copy.conversion.converting import ConvertingOrigin
@@ -29,7 +30,7 @@ from airflow_gobblin.copy.transfer.in_flight import in_flight
 from airflow_gobblin.copy.transfer.local import DiskDestination, DiskOrigin
 from airflow_gobblin.copy.transfer.objects import ObjectDestination, ObjectOrigin
 from airflow_gobblin.copy.transfer.store_copies import PartUploads, StoreCopies
-from airflow_gobblin.copy.transfer.streams import Copies, Destination, FilesDestination, Origin, TreeOrigin
+from airflow_gobblin.copy.transfer.streams import Copies, FilesDestination, TreeOrigin
 from airflow_gobblin.copy.trees import Tree, open_tree
 from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.copy.trees.objects import ObjectTree

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.blocks import Block
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.failures import writing
-from airflow_gobblin.copy.transfer.streams import Block, Copies, FilesDestination, taken_over
+from airflow_gobblin.copy.transfer.streams import Copies, FilesDestination, taken_over
 from airflow_gobblin.model.work import StagedFile
 from airflow_gobblin.storage.files.base import StagedOutput
 from airflow_gobblin.storage.files.hdfs import HdfsFiles, all_attributes, give_attributes

@@ -15,11 +15,12 @@ from contextlib import suppress
 from threading import Lock
 
 from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.blocks import BLOCK, Block, Checksum, Origin, write_all
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, is_of_target, reading, writing
 from airflow_gobblin.copy.options import Links
 from airflow_gobblin.copy.transfer.durability import FolderSync, sync_files
-from airflow_gobblin.copy.transfer.streams import BLOCK, Block, Checksum, Origin, taken_over, write_all
+from airflow_gobblin.copy.transfer.streams import taken_over
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.copy.trees.local import LocalTree
 from airflow_gobblin.model.work import StagedFile

@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
+from airflow_gobblin.copy.blocks import Block, Checksum, write_all, write_blocks
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import changed, described, gone, reading
 from airflow_gobblin.copy.transfer.in_flight import all_of
-from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, write_all, write_blocks
+from airflow_gobblin.copy.transfer.streams import FilesDestination
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.storage.ahead import read_ahead

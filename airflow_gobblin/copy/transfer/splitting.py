@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from airflow_gobblin.connections import GuardedConnections
 from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.blocks import Block, Checksum, Origin, write_all
 from airflow_gobblin.copy.bundles import LEAST_PART, Bundle, BundleKind, parts_of
 from airflow_gobblin.copy.entries import Entry, EntryKind
 from airflow_gobblin.copy.failures import writing
@@ -34,7 +35,7 @@ from airflow_gobblin.copy.transfer.hdfs import Concatenation, HdfsDestination, s
 from airflow_gobblin.copy.transfer.in_flight import all_of
 from airflow_gobblin.copy.transfer.local import NOT_BY_KERNEL, DiskDestination, copy_range
 from airflow_gobblin.copy.transfer.objects import ObjectDestination
-from airflow_gobblin.copy.transfer.streams import Block, Checksum, FilesDestination, Origin, write_all
+from airflow_gobblin.copy.transfer.streams import FilesDestination
 from airflow_gobblin.copy.trees import joined
 from airflow_gobblin.model.work import StagedFile, UnitResult, UnitState
 from airflow_gobblin.steps.publishing import staged_identity

@@ -9,10 +9,11 @@ from contextlib import suppress
 from functools import partial
 
 from airflow_gobblin.copy.attributes import KeptAttributes
+from airflow_gobblin.copy.blocks import Origin
 from airflow_gobblin.copy.entries import Entry
 from airflow_gobblin.copy.failures import writing
 from airflow_gobblin.copy.transfer.objects import ObjectOrigin
-from airflow_gobblin.copy.transfer.streams import SMALL, Origin, TreeOrigin
+from airflow_gobblin.copy.transfer.streams import SMALL, TreeOrigin
 from airflow_gobblin.copy.trees.listed_objects import ListedObjects
 from airflow_gobblin.copy.trees.objects import ObjectTree
 from airflow_gobblin.errors import GobblinError

@@ -551,7 +551,7 @@ class LimitedJob(Protocol):
 
     @property
     def run_limits(self) -> RunLimits:
-        """How much one run takes at most."""
+        """The most that one run takes."""
 
 
 @runtime_checkable
@@ -560,7 +560,7 @@ class BatchedJob(Protocol):
 
     @property
     def batch(self) -> Batch | None:
-        """How much must wait in the source before it is read; `None`: anything is enough."""
+        """The least that must wait in the source before it is read; `None`: anything is enough."""
 
 
 @runtime_checkable

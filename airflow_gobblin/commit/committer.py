@@ -152,7 +152,7 @@ class Committer:
         self.cleanup = Cleanup(journal, self._context, self.homes, retention)
         """The clean-up of the files that its slots leave."""
         self.runner: StepRunner | None = None
-        """If set, writes and carries out long sequences elsewhere, and steps that need Spark's driver."""
+        """The runner, if any, which writes and carries out long sequences elsewhere, and steps that need Spark's driver."""
         self.after_step: AfterStep | None = None
         """The function to call after each step that was done here, whichever run decided it."""
 

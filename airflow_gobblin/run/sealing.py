@@ -21,7 +21,7 @@ from airflow_gobblin.run.reports import DatasetReport
 log = logging.getLogger(__name__)
 
 _IN = frozenset({Status.COMMITTED, Status.COVERED, Status.IDLE})
-"""Everything that the source had for the run is published."""
+"""Statuses of datasets of which everything that the source had for the run is published."""
 _NAMED = 5
 _WAITS = frozenset({Status.HELD, Status.PAUSED})
 """Statuses of datasets that wait: the rest of such a dataset belongs to the version that publishes it."""

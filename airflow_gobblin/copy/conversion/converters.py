@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 _AT_ONCE = 8 << 10
-"""How many bytes of gzip are decompressed at once: they may become a thousand times as many."""
+"""The number of bytes of gzip that are decompressed at once: they may become a thousand times as many."""
 _GZIP = 16 + zlib.MAX_WBITS
 """The window bits for gzip alone; zlib writes no time into it, so that the same content always becomes the same bytes."""
 

@@ -10,7 +10,7 @@ from airflow_gobblin.errors import ConfigurationError
 MOST_BYTES = 100 << 30
 """The maximum size of a file's content, in bytes, unless another one is given."""
 MOST_RATIO = 200
-"""How many times the size of a file its content may have, unless another number is given."""
+"""The maximum size of a file's content as a multiple of the file's, unless another one is given."""
 _SMALL = 10 << 20
 """The size, in bytes, up to which content is no bomb, however small its file is."""
 

@@ -1,1 +1,1 @@
-"""The copy of a bundle: origins that give bytes, destinations that stage them, and what brings them across."""
+"""The copy of a bundle: origins that give bytes, destinations that stage them, and the ways between them."""

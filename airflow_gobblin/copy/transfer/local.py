@@ -29,7 +29,7 @@ from airflow_gobblin.storage.files.local import LocalFiles
 from airflow_gobblin.storage.files.writeback import begin_to_write
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
-"""Opening a pipe that has taken the place of a file doesn't wait for its writer."""
+"""The flags to read with: those that don't wait for the writer of a pipe that has taken the place of a file."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _AT_ONCE = 32 << 20

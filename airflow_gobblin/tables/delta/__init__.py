@@ -62,7 +62,7 @@ class DeltaLakeTable:
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The one to the object store, if it names one."""
+        """The connection to the object store, if it names one."""
         place = self.place
         return () if place is None or place.conn_id is None else (place.conn_id,)
 

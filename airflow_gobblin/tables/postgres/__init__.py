@@ -70,7 +70,7 @@ class PostgresTable:
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """The one to the database."""
+        """The connection to the database."""
         return (self.conn_id,)
 
     def open(self, connections: Connections, files: Files) -> OpenTable:

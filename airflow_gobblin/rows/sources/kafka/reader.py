@@ -79,7 +79,7 @@ class KafkaReader:
 
     @property
     def position(self) -> MultiLongWatermark:
-        """The same: it can be stopped between any two batches."""
+        """The actual high so far: it can be stopped between any two batches."""
         return self.actual_high
 
     def cut(self, rows: int) -> tuple[int, MultiLongWatermark]:

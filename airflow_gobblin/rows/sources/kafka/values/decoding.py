@@ -11,7 +11,7 @@ import pyarrow.json as pj
 from airflow_gobblin.rows.sources.kafka.values import Decoded
 
 Whole = Callable[[Sequence[bytes]], pa.RecordBatch]
-"""Decodes values, none of which is null, each to a row. It raises a `ValueError` if one of them is bad, and then none counts."""
+"""A function that decodes values, none of which is null, each to a row. One bad value is a `ValueError`, and then none counts."""
 
 _AT_ONCE = 64 << 20
 """The most bytes that are decoded together; a larger value is decoded alone."""

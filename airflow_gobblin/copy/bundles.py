@@ -169,7 +169,7 @@ class Bundle:
 
 
 @dataclass
-class _Growing(Generic[T]):
+class _BundleBuilder(Generic[T]):
     """A bundle being filled."""
 
     make: Callable[[tuple[T, ...]], Bundle]
@@ -224,13 +224,13 @@ def bundled(acts: Iterator[Act | SourceTotals], split_above: int | None = None) 
 
     :param split_above: as in `Mirror`: a file that is split is alone.
     """
-    files = _Growing[CopyFile](
+    files = _BundleBuilder[CopyFile](
         lambda some: Bundle(BundleKind.COPY, files=some), min(split_above or MOST_BYTES, MOST_BYTES)
     )
-    deletes = _Growing[Doomed](lambda some: Bundle(BundleKind.DELETE, deletes=some))
-    changed = _Growing[NewAttributes](lambda some: Bundle(BundleKind.ATTRIBUTES, changed=some))
-    folders = _Growing[FolderEntry](lambda some: Bundle(BundleKind.FOLDERS, folders=some))
-    gone = _Growing[str](lambda some: Bundle(BundleKind.FOLDERS, gone_folders=some))
+    deletes = _BundleBuilder[Doomed](lambda some: Bundle(BundleKind.DELETE, deletes=some))
+    changed = _BundleBuilder[NewAttributes](lambda some: Bundle(BundleKind.ATTRIBUTES, changed=some))
+    folders = _BundleBuilder[FolderEntry](lambda some: Bundle(BundleKind.FOLDERS, folders=some))
+    gone = _BundleBuilder[str](lambda some: Bundle(BundleKind.FOLDERS, gone_folders=some))
     unpacked = _Unpacked()
     for act in acts:
         if isinstance(act, CopyFile) and act.entry.made_from is not None and act.entry.made_from.member:

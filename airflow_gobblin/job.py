@@ -359,6 +359,11 @@ class Restore:
     looked: Mapping[str, int]
     why: str
 
+    @property
+    def versions(self) -> int:
+        """The number of versions that it takes back. A version has a slot, and in it a unit for each channel that has rows."""
+        return len({unit.slot for unit in self.units})
+
 
 @dataclass(frozen=True)
 class GivenUpState:

@@ -60,7 +60,7 @@ def would_take_back(opened: OpenJob, history: History) -> str:
     if not isinstance(work, DerivedWork) or history.state.paused is not None:
         return ""
     restore = work.to_restore(history.state, opened.connections)
-    return "" if restore is None else f"{many(len(restore.units), 'unit')} would be taken back: {restore.why}"
+    return "" if restore is None else f"{many(restore.versions, 'version')} would be taken back: {restore.why}"
 
 
 def looked(opened: OpenJob, plan: Plan) -> Mapping[str, int]:

@@ -261,7 +261,7 @@ def _why(history: History, inputs: Sequence[Input], found: Mapping[str, Availabl
     except StateGivenUpError as error:
         return str(error)
     if restore is not None:
-        return f"the next run takes back {many(len(restore.units), 'version')}: {restore.why}"
+        return f"the next run takes back {many(restore.versions, 'version')}: {restore.why}"
     ready = next_ready(upstreams, found, state)
     if ready is not None:
         unknown = [one.label for one in inputs if not _published(one, connections)]

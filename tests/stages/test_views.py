@@ -10,12 +10,13 @@ import pytest
 
 from airflow_gobblin.connections import NoConnections
 from airflow_gobblin.errors import ConfigurationError, GobblinError, NeverPublishedError, RecordError
-from airflow_gobblin.job import Attempt
+from airflow_gobblin.job import Attempt, Restore
 from airflow_gobblin.journal.journal import Journal
 from airflow_gobblin.journal.records import Note, NoteKind, now
 from airflow_gobblin.journal.seals import Seals
 from airflow_gobblin.model.failure import Failure
 from airflow_gobblin.model.plan import Plan
+from airflow_gobblin.model.state import UnitRef
 from airflow_gobblin.model.work import UnitResult, UnitState, WorkUnit
 from airflow_gobblin.run.plan import would_plan
 from airflow_gobblin.run.request import RunRequest
@@ -60,6 +61,11 @@ def test_a_stage_shows_which_input_it_waits_for_and_how_many_versions_wait(diamo
     assert seen(diamond, "both").why == "it has all that its inputs have sealed, and waits for their next version"
 
 
+def test_a_version_of_several_channels_is_taken_back_as_one() -> None:
+    units = tuple(UnitRef(slot, unit) for slot, unit in ((3, "v"), (3, "v-cancelled"), (4, "v")))
+    assert Restore(units, {}, "their rows are gone").versions == 2
+
+
 @pytest.mark.slow
 def test_a_stage_shows_why_it_goes_back_and_why_it_did(diamond: Diamond) -> None:
     for rows in (6, 4):
@@ -90,7 +96,7 @@ def test_what_a_run_would_plan_of_a_stage_is_shown_with_what_it_takes_back_first
 
     status, detail = looked()
     assert status == "pending"
-    assert detail.startswith("1 unit would be taken back: 1 slot of 'raw/a' was taken back")
+    assert detail.startswith("1 version would be taken back: 1 slot of 'raw/a' was taken back")
     diamond.admin("one").pause("one", "it is looked at")
     assert looked()[0] == "paused"
     diamond.admin("one").resume("one", "seen")

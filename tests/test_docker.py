@@ -297,10 +297,13 @@ def dag_file(path: Path) -> dict[str, Any]:
 EXECUTOR = """
 import base64, importlib.util, json, sys
 from airflow_gobblin.spark.connections import take_connections
+from airflow_gobblin.spark.probe import Needs
 from airflow_gobblin.spark.task import TaskSpec, run_task
 
 assert importlib.util.find_spec("airflow") is None
-for token, result in run_task(TaskSpec((), **json.loads(sys.argv[1]), snapshots={}, connections=take_connections())):
+order = json.loads(sys.argv[1])
+needs = Needs(tuple(order.pop("modules")))
+for token, result in run_task(TaskSpec((), **order, snapshots={}, connections=take_connections(), needs=needs)):
     print(token, base64.b64encode(result).decode())
 """
 
@@ -317,6 +320,7 @@ def extract_as_executors(opened: OpenJob, run: RunPlan, folder: Path) -> None:
         "staging": opened.staging.folder,
         "attempt": "a1",
         "run": run.run,
+        "modules": ["pyarrow", *opened.job.work.modules(AirflowConnections())],
     }
     secrets = give_connections(AirflowConnections(), connections_of(opened.job.work))
     done = subprocess.run(

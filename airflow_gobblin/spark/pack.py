@@ -333,8 +333,11 @@ class _PackRun:
         attempt = replace(self._attempt_at(plan, one.snapshot), spark=self._spark, count_cores=cores)
         result = work.run(unit, plan, attempt)
         if result.state is UnitState.FAILED:
-            log.error("%s", result.failure)
-            self._check_executors()
+            try:
+                self._check_executors()
+            except EnvironmentMismatchError:
+                log.error("%s", result.failure)  # else it is logged as it is kept
+                raise
         return _reported((one,), [self._keep(one, result, "")])
 
     def _run_group(self, run: str, group: _Group, share: float) -> GroupReport:

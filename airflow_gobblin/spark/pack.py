@@ -437,12 +437,17 @@ class _PackRun:
         except Exception as error:  # whatever Spark raises, these units have failed and the others go on
             self._check_executors()
             log.exception("a Spark job failed")
-            return {}, self._connections.guarded().redactor.brief(cause_of(error))
+            return {}, self._brief(cause_of(error))
         if mismatch is None:
             self._tasks_run = True
-        elif not self._tasks_run:
+            return results, "its Spark task gave no result"
+        if not self._tasks_run:
             raise mismatch
-        return results, "its Spark task gave no result" if mismatch is None else str(mismatch)
+        return {}, self._brief(str(mismatch))
+
+    def _brief(self, cause: str) -> str:
+        """Return a text from an executor without secrets, short enough for a record."""
+        return self._connections.guarded().redactor.brief(cause)
 
     def _check_executors(self) -> None:
         """Check, after the first failure, whether it is that executors lack something; not once they have run a task.

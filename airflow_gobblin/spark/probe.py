@@ -83,8 +83,11 @@ def count_cores(spark: SparkSession) -> int:
     """Return the number of Spark tasks that the cluster runs at once; behind Spark Connect by a small job, without Python."""
     from pyspark.sql import is_remote
 
-    if not is_remote():
-        return int(spark.sparkContext.defaultParallelism)
+    return _count_partitions(spark) if is_remote() else int(spark.sparkContext.defaultParallelism)
+
+
+def _count_partitions(spark: SparkSession) -> int:
+    """Run a small job without Python, and return the number of tasks that Spark has cut it into: as many as it runs at once."""
     from pyspark.sql.functions import spark_partition_id
 
     rows = spark.range(0, _ROWS).select(spark_partition_id()).collect()
@@ -97,8 +100,7 @@ def probe_executors(spark: SparkSession, needs: Needs) -> EnvironmentMismatchErr
     :return: the error that names it: they lack something, or can't run that job either, though Spark runs one without Python.
     """
     try:
-        spark.range(1).collect()
-        numbers = range(count_cores(spark))
+        numbers = range(_count_partitions(spark))
     except Exception as error:  # it is Spark that is gone, and a retry may find it again
         log.warning("Spark runs no job: %s", cause_of(error))
         return None
